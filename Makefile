@@ -1,0 +1,48 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LINT := go tool -modfile=scripts/tools/go.mod golangci-lint
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+setup: ## install what is missing: PostgreSQL server programs, git (and a C compiler for the race detector)
+	@scripts/setup
+
+build: ## build bin/orch
+	go build -trimpath -ldflags "-X orch/internal/app.Version=$(VERSION)" -o bin/orch ./cmd/orch
+
+demo: ## watch a scripted agent's change go through its gate and land, on a repository made for it
+	@scripts/setup demo
+	@$(MAKE) --no-print-directory build
+	@bin/orch demo
+
+test: ## run every test with the race detector, in random order
+	@scripts/setup
+	go test -race -shuffle=on -timeout=10m ./...
+
+lint: ## run the linters
+	$(LINT) run ./...
+
+format: ## format the code
+	$(LINT) fmt ./...
+
+generate: ## make the generated code again from api/openapi.yaml
+	go generate ./api
+
+check: ## format, go.mod, generated code, lint, test: what CI runs
+	@scripts/setup
+	$(LINT) fmt --diff ./...
+	go mod tidy -diff
+	@scripts/check-generated
+	$(LINT) run ./...
+	go vet ./...
+	@$(MAKE) --no-print-directory test
+
+bench: ## measure the queue and a whole task on this machine
+	@scripts/setup
+	go test -run '^$$' -bench . -benchtime 3s -count 3 ./internal/...
+
+.PHONY: help setup build demo test lint format generate check bench
