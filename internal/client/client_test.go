@@ -1,0 +1,192 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/goleak"
+
+	"orch/api"
+	"orch/internal/client"
+	"orch/internal/httpapi"
+	"orch/internal/httpapi/apitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func socketPath(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "orch") //nolint:usetesting // short: a socket's path may hold 107 bytes only
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "orch.sock")
+}
+
+func dial(t *testing.T, cfg client.Config) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestEveryCall(t *testing.T) {
+	t.Parallel()
+	b := &apitest.Backend{}
+	b.SetQueue(func(context.Context) (api.Queue, error) {
+		return api.Queue{Counts: api.QueueCounts{Queued: 3}}, nil
+	})
+	b.AddJob(api.Job{ID: 1, Kind: "stage", State: api.JobQueued})
+	run := b.AddRun()
+	if _, err := run.Write([]byte("hello\n")); err != nil {
+		t.Fatal(err)
+	}
+	socket := socketPath(t)
+	cfg := apitest.Config(b, socket)
+	cfg.Token = "secret"
+	server, _ := apitest.Start(t, cfg)
+	for name, at := range map[string]client.Config{
+		"socket": {Socket: socket},
+		"tcp":    {URL: "http://" + server.Addr(), Token: "secret"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, ctx := dial(t, at), t.Context()
+			queue, err := c.Queue(ctx)
+			check(t, err, queue.Counts.Queued == 3, queue)
+			ready, err := c.Readiness(ctx)
+			check(t, err, ready.Status == "ready", ready)
+			task, err := c.CreateTask(ctx, api.NewTask{Repo: new("acme/" + name), Title: "x"})
+			check(t, err, task.Title == "x", task)
+			detail, err := c.GetTask(ctx, task.Key)
+			check(t, err, detail.Task.ID == task.ID, detail)
+			tasks, err := c.ListTasks(ctx, api.ListTasksParams{Repo: &task.Repo, State: &[]api.TaskState{api.TaskActive, api.TaskDone}})
+			check(t, err, len(tasks.Items) == 1, tasks)
+			events, err := c.TaskEvents(ctx, task.Key, api.ListTaskEventsParams{})
+			check(t, err, len(events.Items) == 0, events)
+			task, err = c.CancelTask(ctx, task.Key)
+			check(t, err, task.State == api.TaskCancelled, task)
+			jobs, err := c.ListJobs(ctx, api.ListJobsParams{Limit: new(10)})
+			check(t, err, len(jobs.Items) == 1, jobs)
+			job, err := c.GetJob(ctx, 1)
+			check(t, err, job.Kind == "stage", job)
+			found, err := c.GetRun(ctx, run.ID)
+			check(t, err, found.LogBytes == 6, found)
+			log, err := c.ReadLog(ctx, run.ID, -3, 2)
+			check(t, err, string(log.Text) == "lo" && log.Offset == 3 && log.Next == 5 && log.End == 6, log)
+		})
+	}
+}
+
+func check(t *testing.T, err error, ok bool, got any) {
+	t.Helper()
+	if err != nil || !ok {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+}
+
+func TestNoServer(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := listener.Addr().String()
+	listener.Close()
+	socket := socketPath(t)
+	for where, cfg := range map[string]client.Config{socket: {Socket: socket}, free: {URL: "http://" + free, Token: "secret"}} {
+		_, err := client.Dial(t.Context(), cfg)
+		if !errors.Is(err, client.ErrNoServer) || !strings.Contains(err.Error(), where) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: got %v", where, err)
+		}
+	}
+	for _, bad := range []string{"", "127.0.0.1:8047", "ftp://x", "http://", ":"} {
+		if _, err := client.Dial(t.Context(), client.Config{URL: bad}); err == nil || errors.Is(err, client.ErrNoServer) {
+			t.Errorf("%q: got %v", bad, err)
+		}
+	}
+}
+
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	b := &apitest.Backend{}
+	socket := socketPath(t)
+	cfg := apitest.Config(b, socket)
+	cfg.Token = "secret"
+	server, _ := apitest.Start(t, cfg)
+	c := dial(t, client.Config{Socket: socket})
+	_, err := c.GetTask(t.Context(), "demo-1")
+	problem(t, err, http.StatusNotFound, "not_found")
+	_, err = c.GetRun(t.Context(), uuid.New())
+	problem(t, err, http.StatusNotFound, "not_found")
+	_, err = c.CreateTask(t.Context(), api.NewTask{})
+	problem(t, err, http.StatusUnprocessableEntity, "invalid")
+	if got, _ := errors.AsType[*client.ProblemError](err); len(got.Fields) != 2 || got.RequestID == "" {
+		t.Errorf("got %+v", got)
+	}
+	b.SetChecks(api.Check{Name: "database", Status: httpapi.CheckFailed, Code: new("database_unreachable")})
+	_, err = c.Readiness(t.Context())
+	problem(t, err, http.StatusServiceUnavailable, "not_ready")
+	if got, _ := errors.AsType[*client.ProblemError](err); len(got.Checks) != 1 {
+		t.Errorf("got %+v", got)
+	}
+	wrong := dial(t, client.Config{URL: "http://" + server.Addr(), Token: "wrong"})
+	_, err = wrong.ListJobs(t.Context(), api.ListJobsParams{})
+	problem(t, err, http.StatusUnauthorized, "unauthorized")
+}
+
+func problem(t *testing.T, err error, status int, code string) {
+	t.Helper()
+	got, ok := errors.AsType[*client.ProblemError](err)
+	if !ok || got.Status != status || got.Code != code || got.Detail == "" {
+		t.Fatalf("got %v (%+v), want %d %s", err, got, status, code)
+	}
+}
+
+func TestAnswersThatAreNotOrchs(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]http.HandlerFunc{
+		"a page":     func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
+		"a redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/login", http.StatusFound) },
+		"an error":   func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusBadGateway) },
+		"cut off":    func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(answer)
+			defer server.Close()
+			_, err := client.Dial(t.Context(), client.Config{URL: server.URL})
+			if err == nil || errors.Is(err, client.ErrNoServer) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestCallsAreBounded(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer server.Close()
+	if _, err := client.Dial(t.Context(), client.Config{URL: server.URL, Timeout: time.Millisecond}); err == nil {
+		t.Error("a server that never answers answered")
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("the person pressed ^C"))
+	if _, err := client.Dial(ctx, client.Config{URL: server.URL}); err == nil || !strings.Contains(err.Error(), "^C") {
+		t.Errorf("got %v", err)
+	}
+}
