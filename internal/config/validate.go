@@ -1,0 +1,137 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	maxSlots      = 1000
+	beatsPerLease = 3
+)
+
+// Validate names every contradiction in c, joined.
+func (c *Config) Validate() error {
+	return errors.Join(c.Worker.validate(), c.HTTP.validate(), c.Merge.validate(), c.Log.validate(), c.Database.validate())
+}
+
+func (w Worker) validate() error {
+	problems := []error{
+		positive("ORCH_POLL_S", w.Poll),
+		positive("ORCH_HEARTBEAT_S", w.Heartbeat),
+		positive("ORCH_LEASE_TTL_S", w.LeaseTTL),
+		notNegative("ORCH_STOP_GRACE_S", w.StopGrace),
+		notNegative("ORCH_KILL_GRACE_S", w.KillGrace),
+	}
+	if w.MaxConcurrency < 1 || w.MaxConcurrency > maxSlots {
+		problems = append(problems, &ValueError{
+			Variable: "ORCH_MAX_CONCURRENCY", Value: strconv.Itoa(int(w.MaxConcurrency)),
+			Allowed: fmt.Sprintf("it takes a number from 1 to %d", maxSlots),
+		})
+	}
+	if w.Heartbeat > 0 && w.LeaseTTL > 0 && beatsPerLease*w.Heartbeat > w.LeaseTTL {
+		problems = append(problems, &ValueError{
+			Variable: "ORCH_LEASE_TTL_S", Value: w.LeaseTTL.String(),
+			Allowed: fmt.Sprintf("it must be at least %d times ORCH_HEARTBEAT_S=%s, that is %s, so that one late beat loses no lease",
+				beatsPerLease, w.Heartbeat, beatsPerLease*w.Heartbeat),
+		})
+	}
+	return errors.Join(problems...)
+}
+
+func (m Merge) validate() error {
+	problems := []error{positive("ORCH_MERGE_LOCK_TIMEOUT_S", m.LockTimeout)}
+	for _, name := range m.GateRepos {
+		if !validName(name) {
+			problems = append(problems, &ValueError{
+				Variable: "ORCH_MERGE_GATE_REPOS", Value: strings.Join(m.GateRepos, ","),
+				Allowed: fmt.Sprintf("it takes names of repositories separated by commas, and %q is none (%s)", name, nameRule),
+			})
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (l Log) validate() error {
+	return errors.Join(
+		oneOf("ORCH_LOG_LEVEL", l.Level, "debug", "info", "warn", "error"),
+		oneOf("ORCH_LOG_FORMAT", l.Format, FormatAuto, FormatText, FormatJSON),
+	)
+}
+
+func (d Database) validate() error {
+	if d.URL.Empty() && !d.ListenURL.Empty() {
+		return errors.New("ORCH_DATABASE_LISTEN_URL is set without ORCH_DATABASE_URL: the private database needs neither, a given one needs the latter")
+	}
+	return nil
+}
+
+func (h HTTP) validate() error {
+	var problems []error
+	host, port, err := net.SplitHostPort(h.Addr)
+	number, portErr := strconv.ParseUint(port, 10, 16)
+	switch {
+	case err != nil || portErr != nil:
+		problems = append(problems, &ValueError{
+			Variable: "ORCH_HTTP_ADDR", Value: h.Addr,
+			Allowed: "it takes address:port, such as 127.0.0.1:8047 or [::1]:8047",
+		})
+	case !loopback(host) && h.Token.Empty():
+		problems = append(problems, &ValueError{
+			Variable: "ORCH_HTTP_ADDR", Value: net.JoinHostPort(host, strconv.FormatUint(number, 10)),
+			Allowed: "an address that others can reach needs ORCH_API_TOKEN; without a token only loopback is allowed, such as 127.0.0.1:8047",
+		})
+	}
+	if strings.ContainsFunc(h.Token.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' }) {
+		problems = append(problems, errors.New("ORCH_API_TOKEN can't be used: it takes visible ASCII characters without blanks, since it travels in a header"))
+	}
+	return errors.Join(append(problems, validURL("ORCH_URL", h.URL))...)
+}
+
+// loopback is true for addresses only this machine can reach. A name other than localhost may resolve to anything.
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+// validURL doesn't quote a value that it refuses: somebody may have put a password into it.
+func validURL(variable, value string) error {
+	if value == "" {
+		return nil
+	}
+	u, err := url.Parse(value)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("%s can't be used: it takes a URL such as https://orch.example.org:8047, without user, password or query", variable)
+	}
+	return nil
+}
+
+func positive(variable string, s Seconds) error {
+	if s > 0 {
+		return nil
+	}
+	return &ValueError{Variable: variable, Value: s.String(), Allowed: "it must be more than 0 seconds"}
+}
+
+func notNegative(variable string, s Seconds) error {
+	if s >= 0 {
+		return nil
+	}
+	return &ValueError{Variable: variable, Value: s.String(), Allowed: "it must not be negative"}
+}
+
+func oneOf(variable, value string, allowed ...string) error {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return &ValueError{Variable: variable, Value: value, Allowed: "it takes one of " + strings.Join(allowed, ", ")}
+}

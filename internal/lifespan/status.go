@@ -1,0 +1,110 @@
+package lifespan
+
+import (
+	"errors"
+	"time"
+)
+
+// State is what a service is doing.
+type State string
+
+// States of a service.
+const (
+	StateDisabled State = "disabled"
+	StateStarting State = "starting" // not ready yet, or waiting for its stage
+	StateReady    State = "ready"
+	StateBackoff  State = "backoff" // it ended and will be started again
+	StateStopped  State = "stopped"
+	StateStale    State = "stale" // ready, but silent for longer than StaleAfter
+)
+
+// Status is a service as Snapshot saw it.
+type Status struct {
+	Name      string
+	State     State
+	Enabled   bool
+	Restarts  int
+	LastError string    // code of the last unexpected end; empty when there was none
+	Since     time.Time // when State began
+	LastBeat  time.Time // zero when the service never called Beat
+}
+
+// Codes of ends that Config.Code isn't asked about.
+const (
+	codePanic    = "panic"
+	codeReturned = "returned"
+	codeInternal = "internal"
+)
+
+func (s *Supervisor) code(err error) string {
+	if errors.Is(err, errReturned) {
+		return codeReturned
+	}
+	if _, ok := errors.AsType[*PanicError](err); ok {
+		return codePanic
+	}
+	if s.cfg.Code != nil {
+		return s.cfg.Code(err)
+	}
+	return codeInternal
+}
+
+// Snapshot tells how the services are, in the order in which they were given to New.
+func (s *Supervisor) Snapshot() []Status {
+	all := make([]Status, len(s.runners))
+	for i, r := range s.runners {
+		all[i] = r.snapshot(time.Now())
+	}
+	return all
+}
+
+// Beat notes that the service of that name made a tick. An unknown name is ignored.
+func (s *Supervisor) Beat(name string) {
+	for _, r := range s.runners {
+		if r.service.Name == name {
+			r.beat(time.Now())
+			return
+		}
+	}
+}
+
+func (r *runner) snapshot(now time.Time) Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	status := r.status
+	if status.State != StateReady || r.service.StaleAfter <= 0 {
+		return status
+	}
+	heard := status.Since
+	if status.LastBeat.After(heard) {
+		heard = status.LastBeat
+	}
+	if now.Sub(heard) > r.service.StaleAfter {
+		status.State, status.Since = StateStale, heard.Add(r.service.StaleAfter)
+	}
+	return status
+}
+
+func (r *runner) beat(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.LastBeat = now
+}
+
+func (r *runner) enter(state State) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.State, r.status.Since = state, time.Now()
+}
+
+func (r *runner) noteEnd(code string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.LastError = code
+}
+
+func (r *runner) noteRestart() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.Restarts++
+}

@@ -1,0 +1,385 @@
+package lifespan_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"orch/internal/lifespan"
+)
+
+var errBroken = errors.New("broken")
+
+func TestStagesStartInOrderAndStopInReverse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		s := lifespan.New(lifespan.Config{},
+			lifespan.Service{Name: "http", Stage: 3, Run: obedient(&j, "http")},
+			lifespan.Service{Name: "off", Stage: 2, Run: obedient(&j, "off"), Disabled: true},
+			lifespan.Service{Name: "worker", Stage: 2, Run: obedient(&j, "worker")},
+			lifespan.Service{Name: "database", Stage: 1, Run: obedient(&j, "database")},
+		)
+		stop := launch(s)
+		synctest.Wait()
+		if got := status(t, s, "off"); got.State != lifespan.StateDisabled || got.Enabled {
+			t.Errorf("disabled service: %+v", got)
+		}
+		if got := status(t, s, "http"); got.State != lifespan.StateReady || !got.Enabled {
+			t.Errorf("running service: %+v", got)
+		}
+		if err := stop(); err != nil {
+			t.Errorf("Run = %v, want nil", err)
+		}
+		want := []string{"start database", "start worker", "start http", "stop http", "stop worker", "stop database"}
+		if got := j.all(); !slices.Equal(got, want) {
+			t.Errorf("order %q, want %q", got, want)
+		}
+		if got := status(t, s, "http").State; got != lifespan.StateStopped {
+			t.Errorf("state after stop %q", got)
+		}
+	})
+}
+
+func TestNextStageWaitsForReady(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		gate := make(chan struct{})
+		s := lifespan.New(lifespan.Config{},
+			lifespan.Service{Name: "slow", Stage: 1, Run: func(ctx context.Context, ready func()) error {
+				select {
+				case <-gate:
+					ready()
+				case <-ctx.Done():
+				}
+				<-ctx.Done()
+				return nil
+			}},
+			lifespan.Service{Name: "next", Stage: 2, Run: obedient(&j, "next")},
+		)
+		stop := launch(s)
+		time.Sleep(time.Hour)
+		if got := j.all(); len(got) != 0 {
+			t.Errorf("started before its predecessor was ready: %q", got)
+		}
+		close(gate)
+		synctest.Wait()
+		if got := j.all(); !slices.Equal(got, []string{"start next"}) {
+			t.Errorf("after ready: %q", got)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStopInterruptsStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		s := lifespan.New(lifespan.Config{},
+			lifespan.Service{Name: "first", Stage: 1, Run: obedient(&j, "first")},
+			lifespan.Service{Name: "never", Stage: 2, Run: func(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }},
+			lifespan.Service{Name: "last", Stage: 3, Run: obedient(&j, "last")},
+		)
+		stop := launch(s)
+		synctest.Wait()
+		if got := status(t, s, "last").State; got != lifespan.StateStarting {
+			t.Errorf("waiting service is %q", got)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if got := j.all(); !slices.Equal(got, []string{"start first", "stop first"}) {
+			t.Errorf("journal %q", got)
+		}
+		if got := status(t, s, "last").State; got != lifespan.StateStopped {
+			t.Errorf("never started service is %q after the stop", got)
+		}
+	})
+}
+
+func TestRestartBacksOffAndForgives(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var lives []time.Duration
+		healthy := time.Duration(0)
+		var log logBuffer
+		s := lifespan.New(lifespan.Config{Logger: log.logger(), BackoffMin: time.Second, BackoffMax: 4 * time.Second, HealthyAfter: time.Minute},
+			lifespan.Service{Name: "flaky", Run: func(ctx context.Context, ready func()) error {
+				lives = append(lives, time.Since(begin))
+				ready()
+				switch len(lives) {
+				case 2:
+					panic("boom")
+				case 3:
+					return nil
+				case 5:
+					healthy = time.Minute
+				case 7:
+					<-ctx.Done()
+					return nil
+				}
+				time.Sleep(healthy)
+				healthy = 0
+				return errBroken
+			}},
+		)
+		stop := launch(s)
+		time.Sleep(time.Hour)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		// Pauses 1, 2, 4, 4 (the cap), then a minute of health and the smallest pause again, then 2.
+		var want []time.Duration
+		for _, second := range []int{0, 1, 3, 7, 11, 72, 74} {
+			want = append(want, time.Duration(second)*time.Second)
+		}
+		if !slices.Equal(lives, want) {
+			t.Errorf("lives began at %v, want %v", lives, want)
+		}
+		if got := status(t, s, "flaky"); got.Restarts != 6 || got.LastError != "internal" {
+			t.Errorf("status %+v", got)
+		}
+		if got := log.String(); !strings.Contains(got, "supervisor_test.go") || !strings.Contains(got, `"code":"panic"`) ||
+			!strings.Contains(got, `"code":"returned"`) {
+			t.Errorf("the log lacks a stack or a code: %s", got)
+		}
+	})
+}
+
+func TestSiblingsSurvive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		s := lifespan.New(lifespan.Config{Code: func(error) string { return "flood" }},
+			lifespan.Service{Name: "bad", Run: func(_ context.Context, ready func()) error { ready(); return errBroken }},
+			lifespan.Service{Name: "good", Run: obedient(&j, "good")},
+		)
+		stop := launch(s)
+		time.Sleep(24*time.Hour + time.Millisecond)
+		bad, good := status(t, s, "bad"), status(t, s, "good")
+		if bad.Restarts < 1000 || bad.State != lifespan.StateBackoff || bad.LastError != "flood" {
+			t.Errorf("bad: %+v", bad)
+		}
+		if good.Restarts != 0 || good.State != lifespan.StateReady {
+			t.Errorf("good: %+v", good)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestEssentialEndsTheLifespan(t *testing.T) {
+	t.Parallel()
+	for _, early := range []bool{true, false} {
+		t.Run(fmt.Sprintf("before_ready=%v", early), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var j journal
+				s := lifespan.New(lifespan.Config{},
+					lifespan.Service{Name: "base", Stage: 1, Run: obedient(&j, "base")},
+					lifespan.Service{Name: "http", Stage: 2, Essential: true, Run: func(_ context.Context, ready func()) error {
+						if !early {
+							ready()
+							time.Sleep(time.Minute)
+						}
+						return errBroken
+					}},
+				)
+				err := s.Run(t.Context())
+				if !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "service http") {
+					t.Errorf("Run = %v", err)
+				}
+				if got := j.all(); !slices.Equal(got, []string{"start base", "stop base"}) {
+					t.Errorf("journal %q", got)
+				}
+			})
+		})
+	}
+}
+
+func TestOverrunIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		var log logBuffer
+		release := make(chan struct{})
+		s := lifespan.New(lifespan.Config{Logger: log.logger()},
+			lifespan.Service{Name: "base", Stage: 1, Run: obedient(&j, "base")},
+			lifespan.Service{Name: "deaf", Stage: 2, StopTimeout: 3 * time.Second, Run: func(_ context.Context, ready func()) error {
+				ready()
+				<-release
+				return nil
+			}},
+			lifespan.Service{Name: "default", Stage: 2, Run: func(_ context.Context, ready func()) error {
+				ready()
+				<-release
+				return nil
+			}},
+		)
+		stop := launch(s)
+		synctest.Wait()
+		begin := time.Now()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took != 10*time.Second {
+			t.Errorf("the stop took %v, want the longer of the two deadlines", took)
+		}
+		if got := j.all(); !slices.Equal(got, []string{"start base", "stop base"}) {
+			t.Errorf("journal %q", got)
+		}
+		if !strings.Contains(log.String(), `"service":"deaf"`) {
+			t.Errorf("the one left behind isn't logged: %s", log.String())
+		}
+		close(release)
+		synctest.Wait()
+	})
+}
+
+func TestCauseOfTheStop(t *testing.T) {
+	t.Parallel()
+	for name, given := range map[string]error{"plain": nil, "own": errBroken} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			var seen error
+			s := lifespan.New(lifespan.Config{}, lifespan.Service{Name: "one", Run: func(ctx context.Context, ready func()) error {
+				ready()
+				cancel(given)
+				<-ctx.Done()
+				seen = context.Cause(ctx)
+				return nil
+			}})
+			if err := s.Run(ctx); err != nil {
+				t.Fatal(err)
+			}
+			want := given
+			if want == nil {
+				want = lifespan.ErrStopping
+			}
+			if !errors.Is(seen, want) {
+				t.Errorf("cause %v, want %v", seen, want)
+			}
+		})
+	}
+}
+
+func TestLastWordsAreLogged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log logBuffer
+		s := lifespan.New(lifespan.Config{Logger: log.logger()}, lifespan.Service{Name: "one", Run: func(ctx context.Context, ready func()) error {
+			ready()
+			<-ctx.Done()
+			return errBroken
+		}})
+		stop := launch(s)
+		synctest.Wait()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if got := log.String(); !strings.Contains(got, "service stopped with an error") {
+			t.Errorf("log %s", got)
+		}
+	})
+}
+
+func TestStale(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		s := lifespan.New(lifespan.Config{}, lifespan.Service{Name: "daemon", StaleAfter: time.Minute, Run: obedient(&j, "daemon")})
+		stop := launch(s)
+		check := func(after time.Duration, want lifespan.State) {
+			t.Helper()
+			time.Sleep(after)
+			if got := status(t, s, "daemon").State; got != want {
+				t.Errorf("state %q, want %q", got, want)
+			}
+		}
+		check(time.Minute, lifespan.StateReady)
+		check(time.Second, lifespan.StateStale)
+		s.Beat("daemon")
+		s.Beat("somebody else")
+		check(0, lifespan.StateReady)
+		check(time.Minute+1, lifespan.StateStale)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		check(time.Hour, lifespan.StateStopped)
+	})
+}
+
+func TestUnusableServices(t *testing.T) {
+	t.Parallel()
+	var j journal
+	for name, services := range map[string][]lifespan.Service{
+		"no name":     {{Run: obedient(&j, "")}},
+		"no function": {{Name: "a"}},
+		"twice":       {{Name: "a", Run: obedient(&j, "a")}, {Name: "a", Run: obedient(&j, "a")}},
+	} {
+		if err := lifespan.New(lifespan.Config{}, services...).Run(t.Context()); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(nil)
+	s := lifespan.New(lifespan.Config{})
+	if err := s.Run(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := s.Run(ctx); err == nil {
+		t.Error("ran twice")
+	}
+	if got := j.all(); len(got) != 0 {
+		t.Errorf("something was started: %q", got)
+	}
+}
+
+// TestStartStopStress stops supervisors at arbitrary moments of their start. Nothing may leak or run after Run.
+func TestStartStopStress(t *testing.T) {
+	t.Parallel()
+	for round := range 300 {
+		var alive atomic.Int64
+		var services []lifespan.Service
+		for i := range 8 {
+			services = append(services, lifespan.Service{Name: strconv.Itoa(i), Stage: i / 2, Run: func(ctx context.Context, ready func()) error {
+				alive.Add(1)
+				defer alive.Add(-1)
+				if i%3 == round%3 && ctx.Err() == nil && round%2 == 0 {
+					ready()
+					return errBroken
+				}
+				ready()
+				<-ctx.Done()
+				return nil
+			}})
+		}
+		s := lifespan.New(lifespan.Config{BackoffMin: time.Microsecond, BackoffMax: time.Microsecond}, services...)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() {
+			for range round {
+				s.Snapshot()
+			}
+			cancel(nil)
+		}()
+		if err := s.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if n := alive.Load(); n != 0 {
+			t.Fatalf("%d services run after Run returned", n)
+		}
+	}
+}
