@@ -1,0 +1,146 @@
+package merge
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/queue"
+)
+
+// Step is how far a landing has come.
+type Step string
+
+// The steps of a landing; the last three end it.
+const (
+	StepQueued    Step = "queued"
+	StepPreparing Step = "preparing"
+	StepTesting   Step = "testing"
+	StepReady     Step = "ready"
+	StepLanding   Step = "landing" // the intent is written: the target may have moved
+	StepLanded    Step = "landed"  // the target has moved
+	StepFinalised Step = "finalised"
+	StepParked    Step = "parked"
+	StepReturned  Step = "returned"
+)
+
+// intended says that the landing can't be called off any more.
+func (s Step) intended() bool { return s == StepLanding || s == StepLanded }
+
+// attempt is one landing of one task.
+type attempt struct {
+	ID         int64
+	TaskID     int64
+	Repo       string
+	Target     string
+	Branch     string
+	Step       Step
+	Method     string
+	BaseOld    string
+	HeadSHA    string
+	LandSHA    string
+	LandTree   string
+	Definition string
+	EvidenceID int64
+	LeaseEpoch int64
+	Tries      int
+	LastError  string
+	Wait       time.Duration `db:"-"` // until the next look; written only
+}
+
+// sameKey says that a test's result for one attempt holds for the other: same commit, same base, same definition.
+func (a attempt) sameKey(b attempt) bool {
+	return a.LandSHA != "" && a.LandSHA == b.LandSHA && a.BaseOld == b.BaseOld && a.LandTree == b.LandTree &&
+		a.Definition == b.Definition
+}
+
+// openAttemptTx finds the open attempt of the task or begins one, and makes it the job's. Where the work is to land
+// is settled by the intent and can't change after it.
+func (s *Store) openAttemptTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t Task, d Definition) (attempt, error) {
+	rows, err := tx.Query(ctx, `
+		insert into merge_attempts as a (task_id, job_id, job_epoch, repo, target, branch, method)
+		values (@task, @job, @epoch, @repo, @target, @branch, @method)
+		on conflict (task_id) where finished_at is null do update set
+			job_id = excluded.job_id, job_epoch = excluded.job_epoch, updated_at = clock_timestamp(),
+			repo = case when a.step in ('landing', 'landed') then a.repo else excluded.repo end,
+			target = case when a.step in ('landing', 'landed') then a.target else excluded.target end,
+			method = case when a.step in ('landing', 'landed') then a.method else excluded.method end
+		returning id, task_id, repo, target, branch, step, method, coalesce(base_old, '') as base_old,
+			coalesce(head_sha, '') as head_sha, coalesce(land_sha, '') as land_sha,
+			coalesce(land_tree, '') as land_tree, coalesce(definition, '') as definition,
+			coalesce(evidence_id, 0) as evidence_id, coalesce(lease_epoch, 0) as lease_epoch, tries,
+			coalesce(last_error, '') as last_error`,
+		pgx.NamedArgs{
+			"task": t.ID, "job": l.Job().ID, "epoch": l.Job().Epoch, "repo": d.Repo.Name, "target": d.Target,
+			"branch": t.Branch, "method": d.Method,
+		})
+	if err != nil {
+		return attempt{}, fmt.Errorf("open merge attempt: %w", err)
+	}
+	a, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[attempt])
+	if err != nil {
+		return attempt{}, fmt.Errorf("open merge attempt: %w", err)
+	}
+	return a, nil
+}
+
+// saveAttemptTx writes the attempt as it is in memory, for the job and epoch that it belongs to.
+func saveAttemptTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, a attempt) error {
+	tag, err := tx.Exec(ctx, `
+		update merge_attempts set step = @step, base_old = nullif(@base, ''), head_sha = nullif(@head, ''),
+			land_sha = nullif(@land, ''), land_tree = nullif(@tree, ''), definition = nullif(@definition, ''),
+			evidence_id = nullif(@evidence, 0::bigint), lease_epoch = nullif(@lease, 0::bigint), tries = @tries,
+			last_error = nullif(@error, ''),
+			next_look_at = case when @wait > 0 then clock_timestamp() + make_interval(secs => @wait) end,
+			finished_at = case when @step in ('finalised', 'parked', 'returned') then clock_timestamp() end,
+			updated_at = clock_timestamp()
+		where id = @id and job_id = @job and job_epoch = @epoch and finished_at is null`,
+		pgx.NamedArgs{
+			"step": string(a.Step), "base": a.BaseOld, "head": a.HeadSHA, "land": a.LandSHA, "tree": a.LandTree,
+			"definition": a.Definition, "evidence": a.EvidenceID, "lease": a.LeaseEpoch, "tries": a.Tries,
+			"error": a.LastError, "wait": a.Wait.Seconds(), "id": a.ID, "job": l.Job().ID, "epoch": l.Job().Epoch,
+		})
+	if err != nil {
+		return fmt.Errorf("write merge attempt: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return fmt.Errorf("write merge attempt: %w", ErrLeaseLost)
+	}
+	return nil
+}
+
+// LandingStartedTx says whether the landing of the task can't be called off any more. Whoever cancels a task calls
+// it after locking the task's row, which the intent locks too.
+func (s *Store) LandingStartedTx(ctx context.Context, tx pgx.Tx, taskID int64) (bool, error) {
+	var started bool
+	err := tx.QueryRow(ctx, `select exists (select from merge_attempts
+		where task_id = $1 and finished_at is null and step in ('landing', 'landed'))`, taskID).Scan(&started)
+	if err != nil {
+		return false, fmt.Errorf("look for a landing intent: %w", err)
+	}
+	return started, nil
+}
+
+// AbandonTx closes the task's open attempt, if it has one, because the task was cancelled or blocked elsewhere, and
+// lets the next in line know. An attempt whose job was ended by others holds nobody up without it, too.
+func (s *Store) AbandonTx(ctx context.Context, tx pgx.Tx, taskID int64, code string) error {
+	var id int64
+	var repo, target string
+	rows, err := tx.Query(ctx, `update merge_attempts set step = 'returned', last_error = $2,
+			finished_at = clock_timestamp(), updated_at = clock_timestamp(), next_look_at = null
+		where task_id = $1 and finished_at is null and step not in ('landing', 'landed')
+		returning id, repo, target`, taskID, code)
+	if err != nil {
+		return fmt.Errorf("close merge attempt: %w", err)
+	}
+	_, err = pgx.ForEachRow(rows, []any{&id, &repo, &target}, func() error { return nil })
+	if err != nil {
+		return fmt.Errorf("close merge attempt: %w", err)
+	}
+	if id == 0 {
+		return nil
+	}
+	return s.wakeTx(ctx, tx, repo, target, id)
+}

@@ -1,0 +1,221 @@
+package merge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/forge"
+	"orch/internal/git"
+)
+
+// whereabouts is what the repository says about an open intent.
+type whereabouts string
+
+const (
+	isLanded  whereabouts = "landed"    // land_sha is in the target's history
+	isAtBase  whereabouts = "at_base"   // the target is still at base_old
+	isElse    whereabouts = "elsewhere" // someone else moved it: what was tested doesn't fit any more
+	isUnknown whereabouts = ""
+)
+
+// intend writes the intent. The task's row is locked in the same transaction, so that a cancel comes either before,
+// and then nothing is landed, or after, and then it is refused.
+func (d *drive) intend(ctx context.Context) error {
+	next := d.attempt
+	next.Step, next.LeaseEpoch = StepLanding, d.right.epoch
+	err := d.write(ctx, next, func(tx pgx.Tx) error {
+		return d.h.cfg.Tasks.IntentTx(ctx, tx, d.job, d.task)
+	})
+	if err != nil {
+		return err
+	}
+	d.intended = true
+	d.h.cfg.failpoint(pointIntended)
+	return nil
+}
+
+// land brings an open intent to its end: by looking, then by the compare-and-swap, then by looking again, because
+// no answer of a repository proves what happened to it.
+func (d *drive) land(ctx context.Context) error {
+	if !d.intended { // an earlier drive wrote the intent: it may have come further than it could record
+		where, err := d.look(ctx)
+		if err != nil {
+			return err
+		}
+		if where != isAtBase {
+			return d.resolve(ctx, where, nil)
+		}
+	}
+	d.intended = false
+	if err := d.holds(ctx); err != nil {
+		return err
+	}
+	m, err := d.h.cfg.Mirrors.Open(ctx, d.def.Repo)
+	if err != nil {
+		return failed(CodeMirror, err)
+	}
+	d.h.cfg.failpoint(pointLanding)
+	_, answer := d.h.cfg.Forge.Land(ctx, d.def.Repo, forge.Landing{
+		Mirror: m.Dir(), Ref: landRef(d.task), Base: d.attempt.Target, Old: d.attempt.BaseOld, New: d.attempt.LandSHA,
+		Key: d.task.Key,
+	})
+	d.h.cfg.failpoint(pointMoved)
+	where, err := d.look(ctx)
+	if err != nil {
+		return errors.Join(err, answer)
+	}
+	return d.resolve(ctx, where, answer)
+}
+
+// holds asks for both leases just before an effect outside the database.
+func (d *drive) holds(ctx context.Context) error {
+	if err := d.job.Check(ctx); err != nil {
+		return err
+	}
+	return d.right.renew(ctx)
+}
+
+// look asks the real repository what became of the intent.
+func (d *drive) look(ctx context.Context) (whereabouts, error) {
+	a := d.attempt
+	landed, err := d.h.cfg.Forge.Landed(ctx, d.def.Repo, a.Target, a.LandSHA)
+	if err != nil {
+		return isUnknown, failed(CodeLook, err)
+	}
+	if landed {
+		return isLanded, nil
+	}
+	m, err := d.h.cfg.Mirrors.Open(ctx, d.def.Repo)
+	if err != nil {
+		return isUnknown, failed(CodeMirror, err)
+	}
+	if err := m.Fetch(ctx, d.def.Repo.Location); err != nil {
+		return isUnknown, failed(CodeFetch, err)
+	}
+	base, err := m.Base(ctx, a.Target)
+	if err != nil {
+		return isUnknown, missing(CodeNoBase, err)
+	}
+	kept, err := m.Ref(ctx, landRef(d.task))
+	if err != nil && !errors.Is(err, git.ErrNoRef) {
+		return isUnknown, failed(CodeMirror, err)
+	}
+	if base != a.BaseOld || kept != a.LandSHA {
+		return isElse, nil // also when this mirror has lost what was tested: it is made again
+	}
+	return isAtBase, nil
+}
+
+// resolve writes what a look found. answer is what the forge said, if it was asked.
+func (d *drive) resolve(ctx context.Context, where whereabouts, answer error) error {
+	next := d.attempt
+	switch {
+	case where == isLanded:
+		next.Step, next.LastError = StepLanded, ""
+		if err := d.write(ctx, next, nil); err != nil {
+			return err
+		}
+		d.h.cfg.failpoint(pointLanded)
+		return nil
+	case where == isElse, errors.Is(answer, forge.ErrBaseMoved):
+		return d.again(ctx)
+	}
+	// Certainly not landed. The intent is withdrawn, so that the task can be cancelled while the problem lasts.
+	next.Step = StepReady
+	if err := d.write(ctx, next, nil); err != nil {
+		return err
+	}
+	if answer == nil {
+		return failed(CodeNotLanded, errors.New("the repository took the landing and doesn't have it"))
+	}
+	return failed(CodeLand, answer)
+}
+
+// again goes back to the beginning after the base moved, without giving up the lease.
+func (d *drive) again(ctx context.Context) error {
+	next := d.attempt
+	next.Tries++
+	next.Step, next.LastError = StepQueued, CodeBaseMoved
+	if next.Tries >= d.h.cfg.MaxTries {
+		return d.park(ctx, next, &stepError{
+			code: CodeBaseMoved, err: fmt.Errorf("%s kept moving between test and landing", next.Target),
+		})
+	}
+	if err := d.write(ctx, next, nil); err != nil {
+		return err
+	}
+	d.prepared = false
+	return nil
+}
+
+// finish lets a checkout of the target follow, and ends the landing.
+func (d *drive) finish(ctx context.Context) error {
+	a := d.attempt
+	if err := d.h.cfg.Forge.Refresh(ctx, d.def.Repo, a.Target, a.BaseOld, a.LandSHA); err != nil {
+		return failed(CodeRefresh, err)
+	}
+	d.h.cfg.failpoint(pointRefreshed)
+	return d.finalise(ctx, "")
+}
+
+// finalise ends task, attempt, job and lease together.
+func (d *drive) finalise(ctx context.Context, flaw string) error {
+	next := d.attempt
+	next.Step, next.LastError = StepFinalised, flaw
+	landed := Landed{Commit: next.LandSHA, Target: next.Target}
+	if err := d.done(ctx, next, landed); err != nil {
+		return err
+	}
+	d.h.log.InfoContext(ctx, "landed", append(d.facts(), "commit", landed.Commit)...)
+	d.h.cfg.failpoint(pointFinalised)
+	d.cleanUp(ctx)
+	return nil
+}
+
+// done writes that the task's work is on its target.
+func (d *drive) done(ctx context.Context, next attempt, landed Landed) error {
+	return d.end(ctx, next, func(tx pgx.Tx) error {
+		ended, err := d.h.cfg.Tasks.LandedTx(ctx, tx, d.job, d.task, landed)
+		if err != nil || ended {
+			return err
+		}
+		return d.job.CompleteTx(ctx, tx)
+	})
+}
+
+// publish leaves the tested commit in the repository under the task's branch name, for a person to land. The attempt
+// stays open at ready, out of the line: a later merge job finds that the person has landed it, or lands it.
+func (d *drive) publish(ctx context.Context) error {
+	if err := d.holds(ctx); err != nil {
+		return err
+	}
+	m, err := d.h.cfg.Mirrors.Open(ctx, d.def.Repo)
+	if err != nil {
+		return failed(CodeMirror, err)
+	}
+	d.h.cfg.failpoint(pointPublishing)
+	if err := m.SetRef(ctx, branchRef(d.task), d.attempt.LandSHA, ""); err != nil {
+		return failed(CodePublish, err)
+	}
+	if err := d.h.cfg.Forge.Publish(ctx, d.def.Repo, m.Dir(), branchRef(d.task)); err != nil {
+		return failed(CodePublish, err)
+	}
+	d.h.cfg.failpoint(pointPublished)
+	next := d.attempt
+	next.LastError = ""
+	ready := Ready{Commit: next.LandSHA, Branch: d.task.Branch, Target: next.Target}
+	err = d.end(ctx, next, func(tx pgx.Tx) error {
+		if err := d.h.cfg.Tasks.ReadyTx(ctx, tx, d.job, d.task, ready); err != nil {
+			return err
+		}
+		return d.job.CompleteTx(ctx, tx)
+	})
+	if err != nil {
+		return err
+	}
+	d.h.log.InfoContext(ctx, "ready for a person to land", append(d.facts(), "commit", ready.Commit)...)
+	return nil
+}

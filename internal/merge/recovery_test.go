@@ -1,0 +1,336 @@
+package merge
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"orch/internal/queue"
+)
+
+// points are the step boundaries of a landing, in order.
+func points() []string {
+	return []string{
+		pointEntered, pointPreparing, pointReplayed, pointTesting, pointTested, pointReady, pointIntended,
+		pointLanding, pointMoved, pointLanded, pointRefreshed, pointFinalised,
+	}
+}
+
+type withMethod struct {
+	Catalog
+
+	method string
+}
+
+func (c withMethod) Definition(ctx context.Context, t Task) (Definition, error) {
+	d, err := c.Catalog.Definition(ctx, t)
+	d.Method = c.method
+	return d, err
+}
+
+func TestCrashAtEachStep(t *testing.T) {
+	t.Parallel()
+	for _, point := range points() {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			flavours(t, func(t *testing.T, bare bool) {
+				t.Helper()
+				w := newWorld(t, bare)
+				task := w.add(map[string]string{"a": "a"})
+				if !w.crash(w.mustClaim(), point) {
+					t.Fatalf("%s was never reached", point)
+				}
+				w.drain(w.handler(nil))
+				w.landedOnce(task, "a")
+			})
+		})
+	}
+}
+
+func TestCrashAtOneStepAfterTheOther(t *testing.T) {
+	t.Parallel()
+	flavours(t, func(t *testing.T, bare bool) {
+		t.Helper()
+		w := newWorld(t, bare)
+		task := w.add(map[string]string{"a": "a"})
+		for _, point := range points() {
+			if l := w.claim(); l != nil {
+				w.crash(l, point)
+			}
+		}
+		w.drain(w.handler(nil))
+		w.landedOnce(task, "a")
+	})
+}
+
+// After a crash with the intent written, someone else moved the base: what was tested must not land.
+func TestCrashThenBaseMoves(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{pointReady, pointIntended, pointLanding} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, true)
+			task := w.add(map[string]string{"a": "a"})
+			if !w.crash(w.mustClaim(), point) {
+				t.Fatalf("%s was never reached", point)
+			}
+			theirs := w.push(map[string]string{"theirs": "t"})
+			w.drain(w.handler(nil))
+			w.landedOnce(task, "a")
+			if got := w.repo.Git("rev-parse", "main~1"); got != theirs {
+				t.Errorf("landed on %s, not on the person's %s", got, theirs)
+			}
+		})
+	}
+}
+
+// A landing that was recorded nowhere, buried under someone else's commit, is still found.
+func TestCrashAfterTheMoveIsFoundUnderLaterCommits(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	task := w.add(map[string]string{"a": "a"})
+	if !w.crash(w.mustClaim(), pointMoved) {
+		t.Fatal("never moved")
+	}
+	landed := w.main()
+	theirs := w.push(map[string]string{"theirs": "t"})
+	w.drain(w.handler(nil))
+	w.landedOnce(task, "a")
+	if w.main() != theirs || w.text(`select landed_commit from tasks where id = $1`, task) != landed {
+		t.Errorf("main is %s, want the person's %s", w.main(), theirs)
+	}
+}
+
+// A green test is not run again after a crash when nothing that counts has changed.
+func TestCrashKeepsTheTest(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{pointReady, pointIntended, pointLanding, pointMoved} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, true)
+			task := w.add(map[string]string{"a": "a"})
+			w.crash(w.mustClaim(), point)
+			w.drain(w.handler(nil))
+			w.landedOnce(task, "a")
+			if got := len(w.tester.commits()); got != 1 {
+				t.Errorf("tested %d times, want once", got)
+			}
+		})
+	}
+}
+
+func TestChangedDefinitionIsTestedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	task := w.add(map[string]string{"a": "a"})
+	w.crash(w.mustClaim(), pointReady)
+	w.tester.command = "false"
+	w.drain(w.handler(nil))
+	w.returned(task, CodeTestRed, "false failed")
+}
+
+// A holder that was frozen at any step, lost both leases, and wakes up after its successor has finished changes
+// nothing.
+func TestStaleHolder(t *testing.T) {
+	t.Parallel()
+	for _, point := range points() {
+		if point == pointFinalised {
+			continue // it holds nothing any more
+		}
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			flavours(t, func(t *testing.T, bare bool) {
+				t.Helper()
+				w := newWorld(t, bare)
+				task := w.add(map[string]string{"a": "a"})
+				wake, err := w.freeze(w.mustClaim(), point)
+				w.drain(w.handler(nil))
+				w.landedOnce(task, "a")
+				before := w.facts(task)
+				close(wake)
+				if err := <-err; !errors.Is(err, queue.ErrLeaseLost) {
+					t.Errorf("the stale holder ended with %v, want a lost lease", err)
+				}
+				if after := w.facts(task); after != before {
+					t.Errorf("the stale holder changed\n%s\nto\n%s", before, after)
+				}
+				w.landedOnce(task, "a")
+			})
+		})
+	}
+}
+
+// The same, but its successor is still at work and has the base moved under it: the stale holder must not land what
+// it tested on the old base.
+func TestStaleHolderAgainstMovedBase(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{pointTested, pointReady, pointIntended, pointLanding} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, true)
+			task := w.add(map[string]string{"a": "a"})
+			wake, err := w.freeze(w.mustClaim(), point)
+			theirs := w.push(map[string]string{"theirs": "t"})
+			close(wake)
+			if err := <-err; !errors.Is(err, queue.ErrLeaseLost) {
+				t.Errorf("the stale holder ended with %v, want a lost lease", err)
+			}
+			if w.main() != theirs {
+				t.Errorf("main is %s, want %s", w.main(), theirs)
+			}
+			w.drain(w.handler(nil))
+			w.landedOnce(task, "a")
+		})
+	}
+}
+
+// freeze runs a handler up to a point, where it stays until wake is closed; its job goes back to the queue meanwhile.
+func (w *world) freeze(l *queue.Lease, point string) (wake chan struct{}, ended chan error) {
+	w.t.Helper()
+	wake, ended = make(chan struct{}), make(chan error, 1)
+	frozen := make(chan struct{})
+	once := true
+	h := w.handler(func(at string) {
+		if at == point && once {
+			once = false
+			close(frozen)
+			<-wake
+		}
+	})
+	go func() { ended <- w.run(h, l) }()
+	select {
+	case <-frozen:
+	case err := <-ended:
+		w.t.Fatalf("%s was never reached: %v", point, err)
+	}
+	w.reap(l)
+	return wake, ended
+}
+
+// facts is everything that a stale holder could change.
+func (w *world) facts(task int64) string {
+	w.t.Helper()
+	return w.main() + "\n" +
+		w.text(`select to_jsonb(t) from tasks t where id = $1`, task) + "\n" +
+		w.text(`select jsonb_agg(to_jsonb(a)) from merge_attempts a where task_id = $1`, task) + "\n" +
+		w.text(`select jsonb_agg(to_jsonb(j)) from jobs j where task_id = $1`, task) + "\n" +
+		w.text(`select jsonb_agg(to_jsonb(l)) from merge_leases l`) + "\n" +
+		w.text(`select count(*) from task_events`)
+}
+
+func TestCancelBeforeTheIntent(t *testing.T) {
+	t.Parallel()
+	for _, point := range points()[:6] {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, true)
+			task := w.add(map[string]string{"a": "a"})
+			main := w.main()
+			w.drain(w.handler(func(at string) {
+				if at == point {
+					if err := w.cancel(t.Context(), task); err != nil {
+						t.Errorf("cancel at %s: %v", at, err)
+					}
+				}
+			}))
+			if got := w.state(task) + " " + w.step(task); got != "cancelled returned" {
+				t.Errorf("task and attempt are %s", got)
+			}
+			if w.main() != main {
+				t.Error("a cancelled task landed")
+			}
+			w.clean()
+		})
+	}
+}
+
+func TestCancelAfterTheIntentIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{pointIntended, pointLanding, pointMoved, pointLanded, pointRefreshed} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, true)
+			task := w.add(map[string]string{"a": "a"})
+			w.drain(w.handler(func(at string) {
+				if at == point {
+					if err := w.cancel(t.Context(), task); !errors.Is(err, errTooLate) {
+						t.Errorf("cancel at %s was answered %v", at, err)
+					}
+				}
+			}))
+			w.landedOnce(task, "a")
+		})
+	}
+}
+
+// A cancel of the bare job, or a stop, that comes after the intent doesn't tear the landing apart.
+func TestCancelledContextAfterTheIntent(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{pointIntended, pointLanding, pointMoved, pointLanded, pointRefreshed} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, false)
+			task := w.add(map[string]string{"a": "a"})
+			l := w.mustClaim()
+			err := w.run(w.handler(func(at string) {
+				if at == point {
+					l.RequestCancel()
+				}
+			}), l)
+			if err != nil {
+				t.Errorf("landing: %v", err)
+			}
+			w.landedOnce(task, "a")
+		})
+	}
+}
+
+func TestCancelDuringTheTest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	task := w.add(map[string]string{"a": "a"})
+	main := w.main()
+	l := w.mustClaim()
+	w.tester.during = func(ctx context.Context) error {
+		if err := w.cancel(ctx, task); err != nil {
+			return err
+		}
+		l.RequestCancel() // as the worker does on its next beat
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	if err := w.run(w.handler(nil), l); !errors.Is(err, queue.ErrCancelRequested) {
+		t.Errorf("handler ended with %v", err)
+	}
+	if got := w.step(task) + " " + w.lastError(task) + " " + w.jobState(task); got != "returned cancelled cancelled" {
+		t.Errorf("attempt and job are %s", got)
+	}
+	if w.main() != main {
+		t.Error("a cancelled task landed")
+	}
+	w.clean()
+}
+
+func TestStopDuringTheTest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	task := w.add(map[string]string{"a": "a"})
+	other := w.add(map[string]string{"b": "b"})
+	w.tester.during = func(context.Context) error { return queue.ErrStopping }
+	if err := w.run(w.handler(nil), w.mustClaim()); !errors.Is(err, queue.ErrStopping) {
+		t.Errorf("handler ended with %v", err)
+	}
+	if got := w.step(task) + " " + w.jobState(task); got != "testing queued" {
+		t.Errorf("attempt and job are %s", got)
+	}
+	w.clean()
+	w.tester.during = nil
+	// The one that was stopped keeps its place: what comes first now only looks.
+	w.exec(`update jobs set run_at = now() + interval '1 minute' where task_id = $1`, task)
+	w.drain(w.handler(nil))
+	w.landedOnce(task, "a")
+	if due := w.dueIn(other); due > 0 {
+		w.t.Errorf("the other was not woken: due in %s", due)
+	}
+	w.landedOnce(other, "b")
+}

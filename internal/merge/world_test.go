@@ -1,0 +1,545 @@
+package merge
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"orch/internal/db"
+	"orch/internal/forge"
+	"orch/internal/forge/local"
+	"orch/internal/git"
+	"orch/internal/queue"
+	"orch/internal/testdb"
+	"orch/internal/testgit"
+)
+
+// world is one repository with its mirror, a database, a queue and what the handler is given.
+type world struct {
+	t      *testing.T
+	pool   *pgxpool.Pool
+	queue  *queue.Queue
+	store  *Store
+	git    *git.Git
+	repo   *testgit.Repo
+	root   uuid.UUID
+	mirror string
+	tasks  *taskTable
+	tester *shellTester
+	forge  forge.Forge
+	land   bool
+	log    *logBuffer
+}
+
+const repoName = "demo"
+
+// newWorld makes a world whose repository is bare, or has the target checked out.
+func newWorld(t *testing.T, bare bool) *world {
+	t.Helper()
+	g, err := git.New(git.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{"README": "demo\n", "shared": "one\ntwo\nthree\n"}
+	w := &world{t: t, pool: testdb.New(t), git: g, root: uuid.New(), forge: local.New(g, nil), land: true, log: &logBuffer{}}
+	if bare {
+		w.repo = testgit.NewBare(t, files)
+	} else {
+		w.repo = testgit.New(t, files)
+	}
+	w.mirror = filepath.Join(t.TempDir(), "mirror.git")
+	w.queue = queue.New(w.pool, queue.Config{})
+	w.store = NewStore(w.pool, StoreConfig{Logger: w.log.logger()})
+	w.tasks = &taskTable{pool: w.pool}
+	w.tester = &shellTester{w: w, command: "true"}
+	w.exec(`insert into roots (id, host, path) values ($1, 'here', '/root')`, w.root)
+	w.exec(`insert into repositories (name, location) values ($1, $2)`, repoName, w.repo.Dir)
+	m := w.openMirror()
+	if err := m.Fetch(t.Context(), w.repo.Dir); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) openMirror() *git.Mirror {
+	w.t.Helper()
+	m, err := w.git.Mirror(context.Background(), w.mirror)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return m
+}
+
+// Open implements Mirrors.
+func (w *world) Open(ctx context.Context, _ forge.Repo) (*git.Mirror, error) {
+	return w.git.Mirror(ctx, w.mirror)
+}
+
+// Definition implements Catalog.
+func (w *world) Definition(context.Context, Task) (Definition, error) {
+	return Definition{
+		Repo: forge.Repo{Name: repoName, Location: w.repo.Dir, Base: "main"}, Target: "main",
+		Test: w.tester.command, Land: w.land,
+	}, nil
+}
+
+func (w *world) config() Config {
+	return Config{
+		Store: w.store, Tasks: w.tasks, Mirrors: w, Catalog: w, Tester: w.tester, Forge: w.forge,
+		Committer: git.Identity{Name: "orch", Email: "orch@localhost"}, Logger: w.log.logger(),
+		// Long, so that a wake-up that doesn't come is noticed.
+		WaitPoll: 2 * time.Minute, RetryMin: 2 * time.Minute,
+	}
+}
+
+// handler makes a handler that calls at when it reaches a point.
+func (w *world) handler(at func(point string)) *Handler {
+	w.t.Helper()
+	cfg := w.config()
+	cfg.failpoint = at
+	h, err := NewHandler(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return h
+}
+
+// add makes a task whose branch has one commit with files on the repository's main, and its merge job.
+func (w *world) add(files map[string]string) int64 {
+	w.t.Helper()
+	return w.addWith(func(work *testgit.Repo) { work.Commit("work", files) })
+}
+
+func (w *world) addWith(change func(work *testgit.Repo)) int64 {
+	w.t.Helper()
+	var id int64
+	w.row(&id, `insert into tasks (key, repo, title, source, branch, base_branch, pipeline, stage)
+		values (gen_random_uuid()::text, $1, 'a task', 'api', '', 'main', 'default', 'deploy') returning id`, repoName)
+	key := w.key(id)
+	w.exec(`update tasks set key = $2, branch = $3 where id = $1`, id, key, "orch/"+key)
+	work := w.clone()
+	change(work)
+	work.Git("push", "-q", w.mirror, "HEAD:refs/heads/orch/"+key)
+	w.enqueue(id)
+	return id
+}
+
+func (w *world) key(task int64) string { return fmt.Sprintf("%s-%d", repoName, task) }
+
+func (w *world) enqueue(task int64) {
+	w.t.Helper()
+	_, err := w.queue.Enqueue(w.t.Context(), queue.Insert{
+		Kind: Kind, Lane: Lane, Args: Args{TaskID: task, Stage: "deploy", Round: 1}, TaskID: task,
+		DedupeKey: queue.TaskKey(task),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// clone is a checkout of the repository, for a person or an agent to work in.
+func (w *world) clone() *testgit.Repo {
+	w.t.Helper()
+	dir := filepath.Join(w.t.TempDir(), "clone")
+	w.repo.Git("clone", "-q", w.repo.Dir, dir)
+	return testgit.Open(w.t, dir)
+}
+
+// push lets a person move main.
+func (w *world) push(files map[string]string) string {
+	w.t.Helper()
+	if w.repo.Git("rev-parse", "--is-bare-repository") == "false" {
+		return w.repo.Commit("a person's", files)
+	}
+	work := w.clone()
+	head := work.Commit("a person's", files)
+	work.Git("push", "-q", "origin", "HEAD:main")
+	return head
+}
+
+func (w *world) main() string { return w.repo.Git("rev-parse", "refs/heads/main") }
+
+func (w *world) worker() queue.Worker {
+	w.t.Helper()
+	worker := queue.Worker{
+		ID: uuid.New(), RootID: w.root, Host: "here", BootID: "boot", PIDNamespace: "ns", PID: os.Getpid(),
+		PIDStartedAt: 1, Version: "test", Lanes: []string{Lane},
+	}
+	if err := w.queue.RegisterWorker(w.t.Context(), worker); err != nil {
+		w.t.Fatal(err)
+	}
+	return worker
+}
+
+// claim takes the next due merge job; nil when there is none.
+func (w *world) claim() *queue.Lease {
+	w.t.Helper()
+	leases, err := w.queue.Claim(w.t.Context(), queue.ClaimRequest{
+		Worker: w.worker(), Lane: Lane, Kinds: []string{Kind}, Limit: 1,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if len(leases) == 0 {
+		return nil
+	}
+	return leases[0]
+}
+
+func (w *world) mustClaim() *queue.Lease {
+	w.t.Helper()
+	l := w.claim()
+	if l == nil {
+		w.t.Fatal("no merge job is due")
+	}
+	return l
+}
+
+// run does what a worker does with a handler and its answer, and returns that answer.
+func (w *world) run(h *Handler, l *queue.Lease) error {
+	ctx, cancel := l.Context(w.t.Context())
+	defer cancel(nil)
+	err := h.Run(ctx, l)
+	if l.Ended() {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx)
+	ending := l.Tx(ctx, func(tx pgx.Tx) error {
+		var snooze *queue.SnoozeError
+		switch {
+		case err == nil:
+			return l.CompleteTx(ctx, tx)
+		case errors.As(err, &snooze):
+			return l.ReleaseTx(ctx, tx, queue.Release{After: snooze.After, WaitingFor: snooze.WaitingFor})
+		case errors.Is(err, queue.ErrStopping):
+			return l.ReleaseTx(ctx, tx, queue.Release{})
+		case errors.Is(err, queue.ErrCancelRequested):
+			return l.CancelledTx(ctx, tx)
+		}
+		_, retry := l.RetryTx(ctx, tx, queue.Failure{Code: "failed", Err: err})
+		return retry
+	})
+	if ending != nil && !errors.Is(err, queue.ErrLeaseLost) {
+		w.t.Errorf("end the job after %v: %v", err, ending)
+	}
+	return err
+}
+
+// drain runs due jobs one after the other until none is due.
+func (w *world) drain(h *Handler) {
+	w.t.Helper()
+	for l := w.claim(); l != nil; l = w.claim() {
+		if err := w.run(h, l); err != nil {
+			w.t.Fatalf("merge job: %v", err)
+		}
+	}
+}
+
+// crash runs the handler in a goroutine that ends at the point, as if its process had died, and puts its job back
+// into the queue as a reaper does. It reports whether the point was reached.
+func (w *world) crash(l *queue.Lease, point string) bool {
+	w.t.Helper()
+	reached := false
+	h := w.handler(func(at string) {
+		if at == point && !reached {
+			reached = true
+			runtime.Goexit()
+		}
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := w.run(h, l); err != nil {
+			w.t.Errorf("merge job that was to crash at %s: %v", point, err)
+		}
+	}()
+	<-done
+	if reached {
+		w.reap(l)
+	}
+	return reached
+}
+
+// reap puts a running job back into the queue, due at once.
+func (w *world) reap(l *queue.Lease) {
+	w.t.Helper()
+	jobs, err := w.queue.ReleaseDead(w.t.Context(), w.root, func(worker queue.Worker) bool { return worker.ID == l.Worker().ID })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, job := range jobs {
+		w.exec(`update jobs set run_at = now(), recoveries = 0 where id = $1`, job.ID)
+	}
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.pool.Exec(context.Background(), sql, args...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) row(into any, sql string, args ...any) {
+	w.t.Helper()
+	if err := w.pool.QueryRow(context.Background(), sql, args...).Scan(into); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) text(sql string, args ...any) string {
+	w.t.Helper()
+	var s string
+	w.row(&s, `select coalesce((`+sql+`)::text, '')`, args...)
+	return s
+}
+
+// step is the step of the task's newest attempt.
+func (w *world) step(task int64) string {
+	w.t.Helper()
+	return w.text(`select step from merge_attempts where task_id = $1 order by id desc limit 1`, task)
+}
+
+func (w *world) lastError(task int64) string {
+	w.t.Helper()
+	return w.text(`select last_error from merge_attempts where task_id = $1 order by id desc limit 1`, task)
+}
+
+func (w *world) state(task int64) string {
+	w.t.Helper()
+	return w.text(`select state from tasks where id = $1`, task)
+}
+
+func (w *world) jobState(task int64) string {
+	w.t.Helper()
+	return w.text(`select state from jobs where task_id = $1 and kind = 'merge' order by id desc limit 1`, task)
+}
+
+// dueIn is when the task's merge job is due, from now.
+func (w *world) dueIn(task int64) time.Duration {
+	w.t.Helper()
+	var seconds float64
+	w.row(&seconds, `select extract(epoch from run_at - clock_timestamp())::float8 from jobs
+		where task_id = $1 and kind = 'merge' order by id desc limit 1`, task)
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// landedOnce checks that the task landed, exactly once, with its merge lease free and nothing left behind.
+func (w *world) landedOnce(task int64, files ...string) {
+	w.t.Helper()
+	if got := w.state(task); got != "done" {
+		w.t.Errorf("task is %s, want done (step %s, last error %q)", got, w.step(task), w.lastError(task))
+	}
+	if got := w.text(`select count(*) from task_events where task_id = $1 and kind = 'landed'`, task); got != "1" {
+		w.t.Errorf("landed %s times, want once", got)
+	}
+	commit := w.text(`select landed_commit from tasks where id = $1`, task)
+	if _, err := w.repo.Try("merge-base", "--is-ancestor", commit, "main"); err != nil {
+		w.t.Errorf("commit %s is not in main", commit)
+	}
+	for _, file := range files {
+		if got := w.repo.Git("log", "--oneline", "main", "--", file); len(bytes.Split([]byte(got), []byte("\n"))) != 1 {
+			w.t.Errorf("%s was touched more than once: %s", file, got)
+		}
+		if got, want := w.repo.Git("show", commit+":"+file), file; got != want {
+			w.t.Errorf("%s at the landed commit is %q, want %q", file, got, want)
+		}
+	}
+	w.clean()
+}
+
+// clean checks that the merge lease is free, no land ref is left and a checkout shows what main is.
+func (w *world) clean() {
+	w.t.Helper()
+	leases, err := w.store.Leases(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if len(leases) > 0 {
+		w.t.Errorf("merge lease is still held: %+v", leases)
+	}
+	if w.repo.Git("rev-parse", "--is-bare-repository") == "false" {
+		if got := w.repo.Git("status", "--porcelain"); got != "" {
+			w.t.Errorf("the checkout differs from main: %s", got)
+		}
+	}
+}
+
+// taskTable is the task store as a landing sees it, on the real tables.
+type taskTable struct {
+	pool *pgxpool.Pool
+}
+
+func (s *taskTable) Load(ctx context.Context, id int64) (Task, error) {
+	t := Task{ID: id}
+	err := s.pool.QueryRow(ctx, `select key, repo, title, branch, base_branch, stage, round, priority, land,
+		state in ('active', 'waiting') from tasks where id = $1`, id).Scan(&t.Key, &t.Repo, &t.Title, &t.Branch,
+		&t.BaseBranch, &t.Stage, &t.Round, &t.Priority, &t.Land, &t.Open)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return t, ErrSuperseded
+	}
+	return t, err
+}
+
+func (s *taskTable) IntentTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t Task) error {
+	var current bool
+	err := tx.QueryRow(ctx, `select state = 'active' and stage = $2 and round = $3 from tasks where id = $1 for update`,
+		t.ID, t.Stage, t.Round).Scan(&current)
+	if err == nil && !current {
+		return ErrSuperseded
+	}
+	return err
+}
+
+func (s *taskTable) LandedTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t Task, landed Landed) (bool, error) {
+	kind := "landed"
+	if landed.Upstream {
+		kind = "upstream"
+	}
+	return false, s.move(ctx, tx, t, kind, `state = 'done', finished_at = now(), landed_commit = $2`, landed.Commit)
+}
+
+func (s *taskTable) ReturnTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t Task, r Return) error {
+	if err := l.CompleteTx(ctx, tx); err != nil {
+		return err
+	}
+	if err := s.move(ctx, tx, t, "returned", `stage = 'development', round = round + 1, feedback = $2`, r.Feedback); err != nil {
+		return err
+	}
+	in, err := queue.EnqueueTx(ctx, tx, queue.Insert{Kind: "stage", Lane: "agents", TaskID: t.ID, DedupeKey: queue.TaskKey(t.ID)})
+	if err == nil && in.Duplicate {
+		err = errors.New("the merge job still has the task's key")
+	}
+	return err
+}
+
+func (s *taskTable) BlockTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t Task, code, reason string) error {
+	return s.move(ctx, tx, t, "blocked", `state = 'blocked', reason_code = $2, reason = $3`, code, reason)
+}
+
+func (s *taskTable) ReadyTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t Task, r Ready) error {
+	return s.move(ctx, tx, t, "ready", `state = 'waiting', waiting_for = $2`, "person:"+r.Commit)
+}
+
+func (s *taskTable) move(ctx context.Context, tx pgx.Tx, t Task, kind, set string, args ...any) error {
+	tag, err := tx.Exec(ctx, `update tasks set `+set+` where id = $1`, append([]any{t.ID}, args...)...)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = errors.New("no such task")
+	}
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `insert into task_events (task_id, actor, kind) values ($1, 'test', $2)`, t.ID, kind)
+	return err
+}
+
+var errTooLate = errors.New("the landing has started")
+
+// cancel ends a task as a person would: its job and row are locked, and the landing's intent is asked for.
+func (w *world) cancel(ctx context.Context, task int64) error {
+	return db.InTx(ctx, w.pool, func(tx pgx.Tx) error {
+		job, err := queue.ActiveForTaskTx(ctx, tx, task)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `select from tasks where id = $1 for update`, task); err != nil {
+			return err
+		}
+		started, err := w.store.LandingStartedTx(ctx, tx, task)
+		if err != nil {
+			return err
+		}
+		if started {
+			return errTooLate
+		}
+		if job != nil {
+			if _, err := queue.CancelTx(ctx, tx, job.ID); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec(ctx, `update tasks set state = 'cancelled', finished_at = now() where id = $1`, task)
+		return err
+	})
+}
+
+// shellTester runs a command in a real checkout of exactly the commit, and keeps green evidence by tree.
+type shellTester struct {
+	w       *world
+	command string
+	during  func(ctx context.Context) error // before the command, when set
+
+	mu     sync.Mutex
+	tested []string // commits, in order
+}
+
+func (s *shellTester) Test(ctx context.Context, l *queue.Lease, r TestRequest) (TestResult, error) {
+	s.mu.Lock()
+	s.tested = append(s.tested, r.Commit)
+	s.mu.Unlock()
+	if s.during != nil {
+		if err := s.during(ctx); err != nil {
+			return TestResult{}, err
+		}
+	}
+	m, err := s.w.Open(ctx, forge.Repo{})
+	if err != nil {
+		return TestResult{}, err
+	}
+	dir := filepath.Join(s.w.t.TempDir(), "checkout")
+	if err := m.Checkout(ctx, dir, r.Commit); err != nil {
+		return TestResult{}, err
+	}
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", s.command)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return TestResult{Reason: s.command + " failed", OutputTail: string(out)}, nil //nolint:nilerr // red is a result
+	}
+	result := TestResult{Green: true}
+	err = l.Tx(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `insert into gate_evidence (task_id, stage, round, name, definition, commit_sha, tree, outcome)
+			values ($1, $2, $3, 'test', $4, $5, $6, 'pass') returning id`,
+			r.TaskID, r.Stage, r.Round, s.command, r.Commit, r.Tree).Scan(&result.EvidenceID)
+	})
+	return result, err
+}
+
+func (s *shellTester) commits() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.tested...)
+}
+
+// logBuffer collects log lines.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func (b *logBuffer) logger() *slog.Logger {
+	return slog.New(slog.NewJSONHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}

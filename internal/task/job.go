@@ -1,0 +1,136 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/db"
+	"orch/internal/queue"
+)
+
+// JobFailedTx blocks the task whose job has failed for good, in the transaction that fails the job. It is the queue's
+// OnFailed. Without it a failed job would leave an active task that nothing moves.
+func (s *Store) JobFailedTx(ctx context.Context, tx pgx.Tx, job queue.Job, code, message string) error {
+	if job.TaskID == nil {
+		return nil
+	}
+	switch job.Kind {
+	case KindStage, KindMerge:
+	case KindRetire:
+		return appendEventTx(ctx, tx, *job.TaskID, System, EventRetireFailed, message, facts{"code": code, "job_id": job.ID})
+	default:
+		return nil
+	}
+	at, err := s.placeTx(ctx, tx, job)
+	if err != nil {
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		return fmt.Errorf("block task of failed job %d: %w", job.ID, err)
+	}
+	if code == "" {
+		code = "job_failed"
+	}
+	moved, err := s.BlockTx(ctx, tx, at, Block{Code: code, Reason: message})
+	if err != nil {
+		return fmt.Errorf("block task of failed job %d: %w", job.ID, err)
+	}
+	if !moved.Superseded {
+		s.log.WarnContext(ctx, "task blocked by a failed job", slog.String("task", moved.Task.Key),
+			slog.Int64("job_id", job.ID), slog.String("code", code))
+	}
+	return nil
+}
+
+// placeTx says which place of the task the job was for. A job whose arguments can't be read was for the task's place as
+// it is: it held the task's key, so no other job can have moved the task on.
+func (s *Store) placeTx(ctx context.Context, tx pgx.Tx, job queue.Job) (At, error) {
+	if args, err := argsOf(job); err == nil && args.TaskID == *job.TaskID {
+		return args.At(), nil
+	}
+	t, err := lockTx(ctx, tx, *job.TaskID)
+	if err != nil {
+		return At{}, err
+	}
+	return t.At(), nil
+}
+
+// Revive enqueues the missing job of every active task that has none, at most limit of them, and returns how many
+// there were. It repairs what no event will: e.g. a job that an operator cancelled by its id.
+func (s *Store) Revive(ctx context.Context, limit int) (int, error) {
+	rows, err := s.pool.Query(ctx, `select t.id from tasks t
+		where t.state = 'active' and not exists (
+			select from jobs j where j.dedupe_key = 'task:' || t.id and j.state in ('queued', 'running'))
+		order by t.id limit $1`, limit)
+	if err != nil {
+		return 0, fmt.Errorf("look for tasks without a job: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return 0, fmt.Errorf("look for tasks without a job: %w", err)
+	}
+	revived := 0
+	var problems []error
+	for _, id := range ids {
+		done, err := s.revive(ctx, id)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("revive task %d: %w", id, err))
+		} else if done {
+			revived++
+		}
+	}
+	return revived, errors.Join(problems...)
+}
+
+func (s *Store) revive(ctx context.Context, id int64) (bool, error) {
+	var done bool
+	err := s.withJob(ctx, id, func(tx pgx.Tx, t Task, job *queue.Job) error {
+		done = false
+		if job != nil || t.State != Active {
+			return nil
+		}
+		pipeline, _, moved, err := s.rowTx(ctx, tx, t)
+		if err != nil || moved != nil {
+			return err
+		}
+		if err := appendEventTx(ctx, tx, id, System, EventRevived, "the task had no job", facts{"stage": t.Stage, "round": t.Round}); err != nil {
+			return err
+		}
+		stage, _ := pipeline.Stage(t.Stage)
+		err = s.enqueueTx(ctx, tx, t, stage)
+		done = err == nil
+		return err
+	})
+	return done, err
+}
+
+// startedTx notes once for each place that work on it has begun.
+func startedTx(ctx context.Context, tx pgx.Tx, t Task, agent string, jobID int64) error {
+	var noted bool
+	err := tx.QueryRow(ctx, `select exists (select from task_events where task_id = $1 and kind = $2
+		and data->>'stage' = $3 and (data->>'round')::int = $4)`, t.ID, string(EventStageStarted), t.Stage, t.Round).Scan(&noted)
+	if err != nil {
+		return fmt.Errorf("look for the start of the stage: %w", err)
+	}
+	if noted {
+		return nil
+	}
+	return appendEventTx(ctx, tx, t.ID, System, EventStageStarted, "",
+		facts{"stage": t.Stage, "round": t.Round, "agent": agent, "job_id": jobID})
+}
+
+// countEvents returns how many events of a kind a task has.
+func (s *Store) countEvents(ctx context.Context, id int64, kind EventKind) (int, error) {
+	var n int
+	err := db.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `select count(*) from task_events where task_id = $1 and kind = $2`, id, string(kind)).Scan(&n)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count events: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,249 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/queue"
+)
+
+// Moved is what a transition did. Superseded: the task wasn't at the given place any more and nothing was written.
+type Moved struct {
+	Task       Task
+	Superseded bool
+}
+
+// Return says why a task goes back.
+type Return struct {
+	Actor    string // empty = System
+	Gate     string // whose red answer it is
+	Reason   string
+	Feedback string // for the next prompt
+	To       string // stage; empty = what the table says
+}
+
+// Block says why a task stops and needs a person.
+type Block struct {
+	Actor    string // empty = System
+	Code     string
+	Reason   string // names what to do
+	Feedback string // kept with the task when not empty
+}
+
+// Wait says what a task waits for while no job moves it.
+type Wait struct {
+	Actor  string // empty = System
+	For    string
+	Reason string
+}
+
+// Landing says what landed.
+type Landing struct {
+	Actor  string // empty = System
+	Commit string // on the target branch
+	Note   string // e.g. that the change was there already
+}
+
+func actorOr(actor string) string {
+	if actor == "" {
+		return System
+	}
+	return actor
+}
+
+// AdvanceTx moves the task to the next stage of its pipeline and enqueues that stage's job. End the current job
+// (CompleteTx) before, in the same transaction: all jobs of a task share one dedupe key.
+func (s *Store) AdvanceTx(ctx context.Context, tx pgx.Tx, at At, actor string) (Moved, error) {
+	t, current, err := lockAtTx(ctx, tx, at, Active)
+	if err != nil || !current {
+		return Moved{Task: t, Superseded: true}, wrap("advance task", err)
+	}
+	pipeline, row, moved, err := s.rowTx(ctx, tx, t)
+	if err != nil || moved != nil {
+		return orZero(moved), wrap("advance task", err)
+	}
+	from := t.Stage
+	t.Feedback = ""
+	data := facts{"from": from, "to": row.Next, "round": t.Round}
+	if row.Next == "" {
+		t.State = Done
+		return s.endTx(ctx, tx, t, actorOr(actor), EventDone, "", data)
+	}
+	t.Stage = row.Next
+	next, _ := pipeline.Stage(row.Next)
+	manual := next.Landing() && !t.Land
+	if manual {
+		t.State, t.WaitingFor = Waiting, PersonLands
+	}
+	if t, err = moveTx(ctx, tx, t); err != nil {
+		return Moved{}, wrap("advance task", err)
+	}
+	if err := appendEventTx(ctx, tx, t.ID, actorOr(actor), EventAdvanced, "", data); err != nil {
+		return Moved{}, wrap("advance task", err)
+	}
+	if manual {
+		err = appendEventTx(ctx, tx, t.ID, actorOr(actor), EventWaiting, "the branch is ready for a person to land it",
+			facts{"waiting_for": PersonLands, "branch": t.Branch})
+	} else {
+		err = s.enqueueTx(ctx, tx, t, next)
+	}
+	return Moved{Task: t}, wrap("advance task", err)
+}
+
+// ReturnTx sends the task back to the stage that can do something about a red gate, as the next round, and enqueues
+// that stage's job. With no round left it blocks the task instead. End the current job before.
+func (s *Store) ReturnTx(ctx context.Context, tx pgx.Tx, at At, r Return) (Moved, error) {
+	t, current, err := lockAtTx(ctx, tx, at, Active)
+	if err != nil || !current {
+		return Moved{Task: t, Superseded: true}, wrap("return task", err)
+	}
+	pipeline, row, moved, err := s.rowTx(ctx, tx, t)
+	if err != nil || moved != nil {
+		return orZero(moved), wrap("return task", err)
+	}
+	t.Feedback = clean(r.Feedback, maxText)
+	if t.Round >= pipeline.Rounds() {
+		b := Block{Actor: r.Actor, Code: CodeRoundsExhausted, Reason: roundsReason(t, r)}
+		m, err := s.blockTx(ctx, tx, t, b)
+		return m, wrap("return task", err)
+	}
+	to := row.Back
+	if r.To != "" {
+		to = r.To
+	}
+	m, err := s.backTx(ctx, tx, t, pipeline, to, r)
+	return m, wrap("return task", err)
+}
+
+func roundsReason(t Task, r Return) string {
+	what := r.Reason
+	if r.Gate != "" {
+		what = r.Gate + ": " + what
+	}
+	return fmt.Sprintf("all rounds are used up; the last one ended with %s. Look at the output that is kept with the task, "+
+		"then grant one more round with `orch task retry %s`, or cancel it", what, t.Key)
+}
+
+func (s *Store) backTx(ctx context.Context, tx pgx.Tx, t Task, p Pipeline, to string, r Return) (Moved, error) {
+	stage, known := p.Stage(to)
+	if !known {
+		return s.unknownStageTx(ctx, tx, t, to)
+	}
+	from := t.Stage
+	t.Stage, t.State, t.Round = to, Active, t.Round+1
+	t.WaitingFor, t.ReasonCode, t.Reason = "", "", ""
+	t, err := moveTx(ctx, tx, t)
+	if err != nil {
+		return Moved{}, err
+	}
+	err = appendEventTx(ctx, tx, t.ID, actorOr(r.Actor), EventReturned, r.Reason,
+		facts{"from": from, "to": to, "round": t.Round, "gate": r.Gate})
+	if err != nil {
+		return Moved{}, err
+	}
+	err = s.enqueueTx(ctx, tx, t, stage)
+	return Moved{Task: t}, err
+}
+
+// WaitTx parks an active task until something outside happens; no job moves it meanwhile. End the current job before.
+func (s *Store) WaitTx(ctx context.Context, tx pgx.Tx, at At, w Wait) (Moved, error) {
+	t, current, err := lockAtTx(ctx, tx, at, Active)
+	if err != nil || !current {
+		return Moved{Task: t, Superseded: true}, wrap("wait", err)
+	}
+	t.State, t.WaitingFor = Waiting, w.For
+	if t, err = moveTx(ctx, tx, t); err != nil {
+		return Moved{}, wrap("wait", err)
+	}
+	err = appendEventTx(ctx, tx, t.ID, actorOr(w.Actor), EventWaiting, w.Reason, facts{"waiting_for": w.For})
+	return Moved{Task: t}, wrap("wait", err)
+}
+
+// BlockTx stops the task until a person looks at it. End the current job before.
+func (s *Store) BlockTx(ctx context.Context, tx pgx.Tx, at At, b Block) (Moved, error) {
+	t, current, err := lockAtTx(ctx, tx, at, Active, Waiting)
+	if err != nil || !current {
+		return Moved{Task: t, Superseded: true}, wrap("block task", err)
+	}
+	m, err := s.blockTx(ctx, tx, t, b)
+	return m, wrap("block task", err)
+}
+
+func (s *Store) blockTx(ctx context.Context, tx pgx.Tx, t Task, b Block) (Moved, error) {
+	t.State, t.WaitingFor, t.ReasonCode, t.Reason = Blocked, "", b.Code, clean(b.Reason, maxReason)
+	if b.Feedback != "" {
+		t.Feedback = clean(b.Feedback, maxText)
+	}
+	m, err := s.endTx(ctx, tx, t, actorOr(b.Actor), EventBlocked, b.Reason, facts{"code": b.Code, "stage": t.Stage, "round": t.Round})
+	if err != nil || s.cfg.OnBlockedTx == nil {
+		return m, err
+	}
+	return m, s.cfg.OnBlockedTx(ctx, tx, m.Task)
+}
+
+// LandedTx ends the task as done. It holds in every open state: what has landed has landed, whoever did it.
+func (s *Store) LandedTx(ctx context.Context, tx pgx.Tx, at At, l Landing) (Moved, error) {
+	t, current, err := lockAtTx(ctx, tx, at, Active, Waiting, Blocked)
+	if err != nil || !current {
+		return Moved{Task: t, Superseded: true}, wrap("note landing", err)
+	}
+	t.State, t.WaitingFor, t.ReasonCode, t.Reason, t.LandedCommit = Done, "", "", "", l.Commit
+	m, err := s.endTx(ctx, tx, t, actorOr(l.Actor), EventLanded, l.Note, facts{"commit": l.Commit, "round": t.Round})
+	if err != nil {
+		return Moved{}, wrap("note landing", err)
+	}
+	return m, wrap("note landing", queue.AddCounterTx(ctx, tx, landedCounter, 1))
+}
+
+// endTx writes an end of the task, which always has its clean-up enqueued with it.
+func (s *Store) endTx(ctx context.Context, tx pgx.Tx, t Task, actor string, kind EventKind, reason string, data facts) (Moved, error) {
+	t, err := moveTx(ctx, tx, t)
+	if err != nil {
+		return Moved{}, err
+	}
+	if err := appendEventTx(ctx, tx, t.ID, actor, kind, reason, data); err != nil {
+		return Moved{}, err
+	}
+	return Moved{Task: t}, retireTx(ctx, tx, t)
+}
+
+// rowTx finds the task's row of its stage table. The pipeline may have been edited since the task entered the stage: a
+// stage that is gone blocks the task (moved isn't nil then), since nobody knows what follows it.
+func (s *Store) rowTx(ctx context.Context, tx pgx.Tx, t Task) (Pipeline, Transition, *Moved, error) {
+	pipeline, err := s.Pipeline(ctx, t)
+	if err == nil {
+		if row, known := pipeline.Transitions().Of(t.Stage); known {
+			return pipeline, row, nil, nil
+		}
+	} else if !errors.Is(err, ErrUnknownPipeline) {
+		return Pipeline{}, Transition{}, nil, err
+	}
+	m, err := s.unknownStageTx(ctx, tx, t, t.Stage)
+	return Pipeline{}, Transition{}, &m, err
+}
+
+func (s *Store) unknownStageTx(ctx context.Context, tx pgx.Tx, t Task, stage string) (Moved, error) {
+	return s.blockTx(ctx, tx, t, Block{Code: CodeStageUnknown, Reason: unknownStageReason(t, stage)})
+}
+
+func unknownStageReason(t Task, stage string) string {
+	return fmt.Sprintf("pipeline %q has no stage %q any more: put it back into the configuration, then `orch task retry %s`, or cancel the task",
+		t.Pipeline, stage, t.Key)
+}
+
+func orZero(m *Moved) Moved {
+	if m == nil {
+		return Moved{}
+	}
+	return *m
+}
+
+func wrap(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}

@@ -1,0 +1,362 @@
+package task
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/db"
+	"orch/internal/queue"
+)
+
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	created := b.create(func(a *Add) { a.Overrides, a.Priority = map[string]string{"test": "make"}, 7 })
+	if created.Key != "demo-1" || created.Branch != "orch/demo-1" || created.Stage != Development || created.State != Active ||
+		created.Round != 1 || created.Location != "/srv/demo" || !created.Land || created.Title != "Do it" {
+		t.Errorf("%+v", created)
+	}
+	got, err := b.store.Get(t.Context(), "demo-1")
+	if err != nil || got.ID != created.ID || string(got.Overrides) != `{"test": "make"}` {
+		t.Errorf("%+v, %v", got, err)
+	}
+	job := b.job(created.ID)
+	var args JobArgs
+	if err := job.Decode(&args); err != nil || args.At() != created.At() {
+		t.Errorf("%+v, %v", args, err)
+	}
+	if job.Kind != KindStage || job.Lane != LaneAgents || job.Priority != 7 || *job.TaskID != created.ID || *job.DedupeKey != queue.TaskKey(created.ID) {
+		t.Errorf("%+v", job)
+	}
+	if kinds := b.kinds(created.ID); kinds != "created" {
+		t.Error(kinds)
+	}
+	if _, err := b.store.Get(t.Context(), "demo-2"); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+}
+
+func TestCreate_KeysAreCountedPerRepository(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			if _, err := b.store.Create(b.ctx, newAdd()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if other := b.create(func(a *Add) { a.Repo = "other" }); other.Key != "other-1" {
+		t.Error(other.Key)
+	}
+	if next := b.create(); next.Key != "demo-9" {
+		t.Error(next.Key)
+	}
+}
+
+func TestCreate_Refuses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for field, change := range map[string]func(*Add){
+		"repo":        func(a *Add) { a.Repo = "../x" },
+		"location":    func(a *Add) { a.Location = "" },
+		"title":       func(a *Add) { a.Title = "two\nlines" },
+		"body":        func(a *Add) { a.Body = "nul \x00" },
+		"source":      func(a *Add) { a.Source = "mail" },
+		"base_branch": func(a *Add) { a.BaseBranch = "" },
+		"priority":    func(a *Add) { a.Priority = 1000 },
+	} {
+		add := newAdd()
+		change(&add)
+		var invalid *InvalidError
+		if _, err := b.store.Create(t.Context(), add); !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	add := newAdd()
+	add.Pipeline = "none"
+	if _, err := b.store.Create(t.Context(), add); !errors.Is(err, ErrUnknownPipeline) {
+		t.Error(err)
+	}
+	if n := b.count(`select count(*) from jobs`); n != 0 {
+		t.Errorf("%d jobs", n)
+	}
+}
+
+func TestCreate_RepositoryMovesOnlyWithoutOpenTasks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	first := b.create()
+	moved := newAdd()
+	moved.Location = "/elsewhere"
+	if _, err := b.store.Create(t.Context(), moved); !errors.Is(err, ErrRepositoryMoved) {
+		t.Fatal(err)
+	}
+	if _, err := b.store.Cancel(t.Context(), first.Key, "me"); err != nil {
+		t.Fatal(err)
+	}
+	second, err := b.store.Create(t.Context(), moved)
+	if err != nil || second.Key != "demo-2" || second.Location != "/elsewhere" {
+		t.Errorf("%+v, %v", second, err)
+	}
+}
+
+func TestAdvance_ThroughAllStages(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, six())
+	task := b.create(func(a *Add) { a.Pipeline = "six" })
+	for _, stage := range []string{Analysis, Architecture, Development, Review, Testing} {
+		l := b.mustClaim(KindStage)
+		at := At{task.ID, stage, 1}
+		moved := b.move(l, b.advance(at))
+		if moved.Superseded {
+			t.Fatalf("%s: superseded at %+v", stage, moved.Task.At())
+		}
+		if again := b.inTx(b.advance(at)); !again.Superseded {
+			t.Fatalf("%s: advanced twice", stage)
+		}
+	}
+	job := b.job(task.ID)
+	if job.Kind != KindMerge || job.Lane != LaneMerge {
+		t.Errorf("%+v", job)
+	}
+	l := b.mustClaim(KindMerge)
+	at := At{task.ID, Deploy, 1}
+	landed := b.move(l, b.land(at, Landing{Commit: "abc"}))
+	if landed.Superseded || landed.Task.State != Done || landed.Task.LandedCommit != "abc" || landed.Task.FinishedAt == nil {
+		t.Errorf("%+v", landed)
+	}
+	if again := b.inTx(b.land(at, Landing{Commit: "def"})); !again.Superseded {
+		t.Error("landed twice")
+	}
+	counters, err := b.queue.Counters(t.Context())
+	if err != nil || counters["landed_total"] != 1 {
+		t.Errorf("%v, %v", counters, err)
+	}
+	if kinds := b.kinds(task.ID); kinds != "created advanced advanced advanced advanced advanced landed" {
+		t.Error(kinds)
+	}
+	if b.job(task.ID) != nil || b.retires(task.ID) != 1 {
+		t.Error("a done task has a job, or no clean-up")
+	}
+}
+
+func TestAdvance_LastStageWithoutALanding(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Pipeline{Name: "default", Stages: []Stage{{Name: Analysis, Agent: "a"}}})
+	task := b.create()
+	moved := b.move(b.mustClaim(KindStage), b.advance(task.At()))
+	if moved.Task.State != Done || b.kinds(task.ID) != "created done" || b.retires(task.ID) != 1 || Words(moved.Task, 3) != "done" {
+		t.Errorf("%+v, %s", moved, b.kinds(task.ID))
+	}
+}
+
+func TestAdvance_PersonLands(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	task := b.create(func(a *Add) { a.Land = false })
+	moved := b.move(b.mustClaim(KindStage), b.advance(task.At()))
+	if moved.Task.State != Waiting || moved.Task.WaitingFor != PersonLands || moved.Task.Stage != Deploy {
+		t.Errorf("%+v", moved.Task)
+	}
+	if b.job(task.ID) != nil || b.retires(task.ID) != 0 || b.kinds(task.ID) != "created advanced waiting" {
+		t.Error(b.kinds(task.ID))
+	}
+	// The person did.
+	landed := b.inTx(b.land(moved.Task.At(), Landing{Actor: "person", Commit: "abc"}))
+	if landed.Superseded || landed.Task.State != Done || landed.Task.WaitingFor != "" {
+		t.Errorf("%+v", landed)
+	}
+}
+
+// The current job has to end first: otherwise the next one would be taken for its twin and never be queued.
+func TestAdvance_NeedsTheEndOfTheCurrentJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	task := b.create()
+	l := b.mustClaim(KindStage)
+	err := l.Tx(t.Context(), func(tx pgx.Tx) error {
+		_, err := b.store.AdvanceTx(t.Context(), tx, task.At(), "")
+		return err
+	})
+	if !errors.Is(err, ErrBusy) || b.get(task.ID).Stage != Development {
+		t.Error(err)
+	}
+}
+
+func TestReturn_RoundsAreCapped(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	task := b.create()
+	for round := 1; round <= 3; round++ {
+		at := At{task.ID, Development, round}
+		r := Return{Gate: "command", Reason: "exit code 1", Feedback: "output of round " + string(rune('0'+round))}
+		moved := b.move(b.mustClaim(KindStage), b.sendBack(at, r))
+		if again := b.inTx(b.sendBack(at, r)); !again.Superseded {
+			t.Fatal("returned twice")
+		}
+		if moved.Superseded || moved.Task.Feedback != r.Feedback {
+			t.Fatalf("round %d: %+v", round, moved)
+		}
+	}
+	stopped := b.get(task.ID)
+	if stopped.State != Blocked || stopped.ReasonCode != CodeRoundsExhausted || stopped.Feedback != "output of round 3" || stopped.Round != 3 ||
+		!strings.Contains(stopped.Reason, "orch task retry demo-1") || !strings.Contains(stopped.Reason, "exit code 1") {
+		t.Errorf("%+v", stopped)
+	}
+	if kinds := b.kinds(task.ID); kinds != "created returned returned blocked" {
+		t.Error(kinds)
+	}
+	if len(b.blocked) != 1 || b.job(task.ID) != nil || b.retires(task.ID) != 1 {
+		t.Error(b.blocked)
+	}
+	// A person grants one more round, and one only.
+	retried, err := b.store.Retry(t.Context(), task.Key, "me", "look at the clock")
+	if err != nil || retried.State != Active || retried.Round != 4 || !strings.Contains(retried.Feedback, "look at the clock") ||
+		!strings.Contains(retried.Feedback, "output of round 3") || Words(retried, 3) != "running, try 4" {
+		t.Fatalf("%+v, %v", retried, err)
+	}
+	b.move(b.mustClaim(KindStage), b.sendBack(retried.At(), Return{Feedback: "still"}))
+	if again := b.get(task.ID); again.State != Blocked || again.Feedback != "still" {
+		t.Errorf("%+v", again)
+	}
+}
+
+func TestReturn_GoesWhereTheTableSays(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, six())
+	task := b.create(func(a *Add) { a.Pipeline = "six" })
+	b.exec(`update tasks set stage = 'testing' where id = $1`, task.ID)
+	moved := b.inTx(func(tx pgx.Tx) (Moved, error) {
+		if _, err := tx.Exec(t.Context(), `delete from jobs`); err != nil {
+			return Moved{}, err
+		}
+		return b.store.ReturnTx(t.Context(), tx, At{task.ID, Testing, 1}, Return{Feedback: "red\x00"})
+	})
+	if moved.Task.Stage != Development || moved.Task.Round != 2 || moved.Task.Feedback != "red" || b.job(task.ID) == nil {
+		t.Errorf("%+v", moved.Task)
+	}
+}
+
+func TestBlock_AndRetry(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	task := b.create()
+	if _, err := b.store.Retry(t.Context(), task.Key, "me", ""); !errors.Is(err, ErrNotBlocked) {
+		t.Error(err)
+	}
+	moved := b.move(b.mustClaim(KindStage), b.block(task.At(), Block{Code: CodeNeedsInput, Reason: "the agent asks: which one?"}))
+	if moved.Task.State != Blocked || Words(moved.Task, 3) != "needs you" {
+		t.Errorf("%+v", moved.Task)
+	}
+	if again := b.inTx(b.block(task.At(), Block{Code: "other"})); !again.Superseded {
+		t.Error("blocked twice")
+	}
+	if late := b.inTx(b.advance(task.At())); !late.Superseded {
+		t.Error("a blocked task was advanced")
+	}
+	retried, err := b.store.Retry(t.Context(), task.Key, "me", "the left one")
+	if err != nil || retried.State != Active || retried.At() != task.At() || retried.ReasonCode != "" || retried.Reason != "" ||
+		retried.Feedback != "the agent asks: which one?\nAnswer: the left one" {
+		t.Errorf("%+v, %v", retried, err)
+	}
+	if kinds := b.kinds(task.ID); kinds != "created blocked retried" {
+		t.Error(kinds)
+	}
+	if b.claim(KindStage) == nil {
+		t.Error("no job after the retry")
+	}
+}
+
+func TestBlock_WaitingTask(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	task := b.create()
+	moved := b.move(b.mustClaim(KindStage), b.wait(task.At(), Wait{For: "ci"}))
+	if Words(moved.Task, 3) != "waiting for ci" || b.job(task.ID) != nil {
+		t.Errorf("%+v", moved.Task)
+	}
+	if again := b.inTx(b.wait(task.At(), Wait{For: "more"})); !again.Superseded {
+		t.Error("waits twice")
+	}
+	if blocked := b.inTx(b.block(task.At(), Block{Code: "gone"})); blocked.Task.State != Blocked || blocked.Task.WaitingFor != "" {
+		t.Errorf("%+v", blocked.Task)
+	}
+}
+
+// A pipeline that was edited under its tasks: a stage that is gone blocks them.
+func TestAdvance_StageIsGone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	task := b.create()
+	b.store.cfg.Catalog = Pipelines{{Name: "default", Stages: []Stage{{Name: Analysis, Agent: "a"}}}}
+	moved := b.move(b.mustClaim(KindStage), b.advance(task.At()))
+	if moved.Task.State != Blocked || moved.Task.ReasonCode != CodeStageUnknown {
+		t.Errorf("%+v", moved.Task)
+	}
+	if _, err := b.store.Retry(t.Context(), task.Key, "me", ""); !errors.Is(err, ErrUnknownPipeline) {
+		t.Error(err)
+	}
+}
+
+func TestHold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	task := b.create()
+	for at, want := range map[At]bool{task.At(): true, {task.ID, Deploy, 1}: false, {task.ID, Development, 2}: false} {
+		err := db.InTx(t.Context(), b.pool, func(tx pgx.Tx) error {
+			held, err := b.store.HoldTx(t.Context(), tx, at)
+			if held != want {
+				t.Errorf("%+v: %v", at, held)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestReads(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var last Task
+	for range 5 {
+		last = b.create()
+	}
+	b.create(func(a *Add) { a.Repo = "other" })
+	if _, err := b.store.Cancel(t.Context(), "demo-2", "me"); err != nil {
+		t.Fatal(err)
+	}
+	page, err := b.store.List(t.Context(), Filter{Repo: "demo", Limit: 2})
+	if err != nil || len(page) != 2 || page[0].Key != "demo-5" {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	page, err = b.store.List(t.Context(), Filter{Repo: "demo", States: []State{Active}, Before: page[1].ID})
+	if err != nil || len(page) != 2 || page[0].Key != "demo-3" || page[1].Key != "demo-1" {
+		t.Errorf("%+v, %v", page, err)
+	}
+	b.inTx(func(tx pgx.Tx) (Moved, error) {
+		return b.store.BlockTx(t.Context(), tx, last.At(), Block{Code: "x", Reason: strings.Repeat("long ", 5000)})
+	})
+	counts, err := b.store.Counts(t.Context())
+	if err != nil || counts != (Counts{Active: 4, NeedsYou: 1}) {
+		t.Errorf("%+v, %v", counts, err)
+	}
+	event := b.lastEvent(last.ID, EventBlocked)
+	var data map[string]any
+	if err := json.Unmarshal(event.Data, &data); err != nil || data["code"] != "x" || len(event.Reason) > maxReason {
+		t.Errorf("%s, %v", event.Data, err)
+	}
+	later, err := b.store.EventsAfter(t.Context(), last.ID, event.ID-1, 10)
+	if err != nil || len(later) != 1 {
+		t.Errorf("%d events, %v", len(later), err)
+	}
+}
