@@ -807,6 +807,14 @@ type Readiness struct {
 	Status string `json:"status"`
 }
 
+// RetryTask defines model for RetryTask.
+type RetryTask struct {
+	// Note What the agent is told in addition.
+	//
+	// Example: Use the existing helper.
+	Note *string `json:"note,omitempty"`
+}
+
 // Run defines model for Run.
 type Run struct {
 	// Agent Example: coder
@@ -1098,6 +1106,9 @@ type ListTaskEventsParams struct {
 // CreateTaskJSONRequestBody defines body for CreateTask for application/json ContentType.
 type CreateTaskJSONRequestBody = NewTask
 
+// RetryTaskJSONRequestBody defines body for RetryTask for application/json ContentType.
+type RetryTaskJSONRequestBody = RetryTask
+
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
 
@@ -1282,6 +1293,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /tasks/{key}/events (the `ListTaskEvents` operationId).
 	ListTaskEvents(ctx context.Context, key TaskKey, params *ListTaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RetryTaskWithBody Let a blocked task go on
+	//
+	// The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
+	// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
+	// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /tasks/{key}/retry (the `RetryTask` operationId).
+	RetryTaskWithBody(ctx context.Context, key TaskKey, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RetryTask Let a blocked task go on
+	//
+	// The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
+	// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
+	// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /tasks/{key}/retry (the `RetryTask` operationId).
+	RetryTask(ctx context.Context, key TaskKey, body RetryTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
 // GetHealth Is the process alive
@@ -1525,6 +1558,48 @@ func (c *Client) CancelTask(ctx context.Context, key TaskKey, reqEditors ...Requ
 // Corresponds with GET /tasks/{key}/events (the `ListTaskEvents` operationId).
 func (c *Client) ListTaskEvents(ctx context.Context, key TaskKey, params *ListTaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListTaskEventsRequest(c.Server, key, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RetryTaskWithBody Let a blocked task go on
+//
+// The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
+// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
+// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /tasks/{key}/retry (the `RetryTask` operationId).
+func (c *Client) RetryTaskWithBody(ctx context.Context, key TaskKey, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRetryTaskRequestWithBody(c.Server, key, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RetryTask Let a blocked task go on
+//
+// The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
+// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
+// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /tasks/{key}/retry (the `RetryTask` operationId).
+func (c *Client) RetryTask(ctx context.Context, key TaskKey, body RetryTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRetryTaskRequest(c.Server, key, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2179,6 +2254,53 @@ func NewListTaskEventsRequest(server string, key TaskKey, params *ListTaskEvents
 	return req, nil
 }
 
+// NewRetryTaskRequest calls the generic RetryTask builder with application/json body
+func NewRetryTaskRequest(server string, key TaskKey, body RetryTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRetryTaskRequestWithBody(server, key, "application/json", bodyReader)
+}
+
+// NewRetryTaskRequestWithBody constructs an http.Request for the RetryTask method, with any body, and a specified content type
+func NewRetryTaskRequestWithBody(server string, key TaskKey, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/retry", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 func (c *Client) applyEditors(ctx context.Context, req *http.Request, additionalEditors []RequestEditorFn) error {
 	for _, r := range c.RequestEditors {
 		if err := r(ctx, req); err != nil {
@@ -2357,6 +2479,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /tasks/{key}/events (the `ListTaskEvents` operationId).
 	ListTaskEventsWithResponse(ctx context.Context, key TaskKey, params *ListTaskEventsParams, reqEditors ...RequestEditorFn) (*ListTaskEventsResponse, error)
+
+	// RetryTaskWithBodyWithResponse Let a blocked task go on
+	//
+	// The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
+	// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
+	// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{key}/retry (the `RetryTask` operationId).
+	RetryTaskWithBodyWithResponse(ctx context.Context, key TaskKey, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RetryTaskResponse, error)
+
+	// RetryTaskWithResponse Let a blocked task go on
+	//
+	// The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
+	// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
+	// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{key}/retry (the `RetryTask` operationId).
+	RetryTaskWithResponse(ctx context.Context, key TaskKey, body RetryTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RetryTaskResponse, error)
 }
 
 type GetHealthResponse struct {
@@ -3118,6 +3262,68 @@ func (r ListTaskEventsResponse) ContentType() string {
 	return ""
 }
 
+type RetryTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Task
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RetryTaskResponse) GetJSON200() *Task {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RetryTaskResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r RetryTaskResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RetryTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RetryTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RetryTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RetryTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RetryTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // GetHealthWithResponse Is the process alive
 //
 // Answers as long as the process can answer at all; asks neither database nor daemons.
@@ -3335,6 +3541,40 @@ func (c *ClientWithResponses) ListTaskEventsWithResponse(ctx context.Context, ke
 		return nil, err
 	}
 	return ParseListTaskEventsResponse(rsp)
+}
+
+// RetryTaskWithBodyWithResponse Let a blocked task go on
+//
+// The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
+// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
+// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{key}/retry (the `RetryTask` operationId).
+func (c *ClientWithResponses) RetryTaskWithBodyWithResponse(ctx context.Context, key TaskKey, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RetryTaskResponse, error) {
+	rsp, err := c.RetryTaskWithBody(ctx, key, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRetryTaskResponse(rsp)
+}
+
+// RetryTaskWithResponse Let a blocked task go on
+//
+// The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
+// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
+// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{key}/retry (the `RetryTask` operationId).
+func (c *ClientWithResponses) RetryTaskWithResponse(ctx context.Context, key TaskKey, body RetryTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RetryTaskResponse, error) {
+	rsp, err := c.RetryTask(ctx, key, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRetryTaskResponse(rsp)
 }
 
 // ParseGetHealthResponse parses an HTTP response from a GetHealthWithResponse call
@@ -3931,6 +4171,53 @@ func ParseListTaskEventsResponse(rsp *http.Response) (*ListTaskEventsResponse, e
 	return response, nil
 }
 
+// ParseRetryTaskResponse parses an HTTP response from a RetryTaskWithResponse call
+func ParseRetryTaskResponse(rsp *http.Response) (*RetryTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RetryTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Task
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// GetHealth Is the process alive
@@ -3972,6 +4259,9 @@ type ServerInterface interface {
 	// ListTaskEvents What happened to a task, oldest first
 	// (GET /tasks/{key}/events)
 	ListTaskEvents(w http.ResponseWriter, r *http.Request, key TaskKey, params ListTaskEventsParams)
+	// RetryTask Let a blocked task go on
+	// (POST /tasks/{key}/retry)
+	RetryTask(w http.ResponseWriter, r *http.Request, key TaskKey)
 }
 
 // Unimplemented server implementation that returns http.StatusNotImplemented for each endpoint.
@@ -4053,6 +4343,12 @@ func (_ Unimplemented) CancelTask(w http.ResponseWriter, r *http.Request, key Ta
 // ListTaskEvents What happened to a task, oldest first
 // (GET /tasks/{key}/events)
 func (_ Unimplemented) ListTaskEvents(w http.ResponseWriter, r *http.Request, key TaskKey, params ListTaskEventsParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// RetryTask Let a blocked task go on
+// (POST /tasks/{key}/retry)
+func (_ Unimplemented) RetryTask(w http.ResponseWriter, r *http.Request, key TaskKey) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -4539,6 +4835,32 @@ func (siw *ServerInterfaceWrapper) ListTaskEvents(w http.ResponseWriter, r *http
 	handler.ServeHTTP(w, r)
 }
 
+// RetryTask operation middleware
+func (siw *ServerInterfaceWrapper) RetryTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "key" -------------
+	var key TaskKey
+
+	err = runtime.BindStyledParameterWithOptions("simple", "key", chi.URLParam(r, "key"), &key, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "key", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RetryTask(w, r, key)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 type UnescapedCookieParamError struct {
 	ParamName string
 	Err       error
@@ -4675,6 +4997,9 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 	})
 	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/tasks/{key}/cancel", wrapper.CancelTask)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/tasks/{key}/retry", wrapper.RetryTask)
 	})
 	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/jobs", wrapper.ListJobs)
@@ -5549,6 +5874,76 @@ func (response ListTaskEventsdefaultApplicationProblemPlusJSONResponse) VisitLis
 	return err
 }
 
+type RetryTaskRequestObject struct {
+	Key  TaskKey `json:"key"`
+	Body *RetryTaskJSONRequestBody
+}
+
+type RetryTaskResponseObject interface {
+	VisitRetryTaskResponse(w http.ResponseWriter) error
+}
+
+type RetryTask200JSONResponse Task
+
+func (response RetryTask200JSONResponse) VisitRetryTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryTask404ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response RetryTask404ApplicationProblemPlusJSONResponse) VisitRetryTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryTask409ApplicationProblemPlusJSONResponse Problem
+
+func (response RetryTask409ApplicationProblemPlusJSONResponse) VisitRetryTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RetryTaskdefaultApplicationProblemPlusJSONResponse) VisitRetryTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// GetHealth Is the process alive
@@ -5590,6 +5985,9 @@ type StrictServerInterface interface {
 	// ListTaskEvents What happened to a task, oldest first
 	// (GET /tasks/{key}/events)
 	ListTaskEvents(ctx context.Context, request ListTaskEventsRequestObject) (ListTaskEventsResponseObject, error)
+	// RetryTask Let a blocked task go on
+	// (POST /tasks/{key}/retry)
+	RetryTask(ctx context.Context, request RetryTaskRequestObject) (RetryTaskResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error)
@@ -5963,6 +6361,39 @@ func (sh *strictHandler) ListTaskEvents(w http.ResponseWriter, r *http.Request, 
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(ListTaskEventsResponseObject); ok {
 		if err := validResponse.VisitListTaskEventsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RetryTask operation middleware
+func (sh *strictHandler) RetryTask(w http.ResponseWriter, r *http.Request, key TaskKey) {
+	var request RetryTaskRequestObject
+
+	request.Key = key
+
+	var body RetryTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RetryTask(ctx, request.(RetryTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RetryTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RetryTaskResponseObject); ok {
+		if err := validResponse.VisitRetryTaskResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

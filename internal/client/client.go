@@ -164,6 +164,15 @@ func (c *Client) CancelTask(ctx context.Context, key string) (api.Task, error) {
 	return call[api.Task](ctx, c, "cancel the task", func(ctx context.Context) (*http.Response, error) { return c.api.CancelTask(ctx, key) })
 }
 
+// RetryTask lets a blocked task go on; note is told to the agent.
+func (c *Client) RetryTask(ctx context.Context, key, note string) (api.Task, error) {
+	body := api.RetryTask{}
+	if note != "" {
+		body.Note = &note
+	}
+	return call[api.Task](ctx, c, "retry the task", func(ctx context.Context) (*http.Response, error) { return c.api.RetryTask(ctx, key, body) })
+}
+
 // ListJobs returns a page of jobs.
 func (c *Client) ListJobs(ctx context.Context, params api.ListJobsParams) (api.JobList, error) {
 	return call[api.JobList](ctx, c, "list jobs", func(ctx context.Context) (*http.Response, error) { return c.api.ListJobs(ctx, &params) })

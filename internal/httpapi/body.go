@@ -20,7 +20,8 @@ const maxBody = 1 << 20
 // leniently: unknown fields, text after the object and a wrong content type are refused.
 func (p problems) strictBodies(next http.Handler) http.Handler {
 	shapes := map[string]func() any{
-		"POST /tasks": func() any { return new(api.NewTask) },
+		"POST /tasks":             func() any { return new(api.NewTask) },
+		"POST /tasks/{key}/retry": func() any { return new(api.RetryTask) },
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		shape, ok := shapes[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]

@@ -21,6 +21,8 @@ type Tasks interface {
 	CreateTask(ctx context.Context, task NewTask) (api.Task, error)
 	// CancelTask cancels a task on behalf of actor.
 	CancelTask(ctx context.Context, key, actor string) (api.Task, error)
+	// RetryTask lets a blocked task go on; note is told to the agent.
+	RetryTask(ctx context.Context, key, actor, note string) (api.Task, error)
 }
 
 // TaskFilter selects tasks. Zero values select everything.

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -105,6 +106,25 @@ func (h *handlers) CancelTask(ctx context.Context, request api.CancelTaskRequest
 		return nil, err
 	}
 	return api.CancelTask200JSONResponse(task), nil
+}
+
+// maxNote bounds what a person may tell the agent with a retry, in bytes.
+const maxNote = 64 << 10
+
+// RetryTask lets a blocked task go on.
+func (h *handlers) RetryTask(ctx context.Context, request api.RetryTaskRequestObject) (api.RetryTaskResponseObject, error) {
+	if err := checkKey(request.Key); err != nil {
+		return nil, err
+	}
+	note := value(request.Body.Note)
+	if len(note) > maxNote {
+		return nil, Invalid("note", fmt.Sprintf("must be at most %d bytes", maxNote))
+	}
+	task, err := h.tasks.RetryTask(ctx, request.Key, actor(ctx), note)
+	if err != nil {
+		return nil, err
+	}
+	return api.RetryTask200JSONResponse(task), nil
 }
 
 func fillEvents(events []api.TaskEvent) []api.TaskEvent {

@@ -181,6 +181,19 @@ func TestListTasksByPage(t *testing.T) {
 	}
 }
 
+func TestRetryTask(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.AddTask(api.Task{ID: 1, Key: "demo-1", Repo: "demo", State: api.TaskBlocked})
+	again := decode[api.Task](t, s.tell(t, http.MethodPost, "/tasks/demo-1/retry", `{"note":"use the helper"}`), http.StatusOK)
+	if again.State != api.TaskActive || *again.Reason != "use the helper" {
+		t.Errorf("got %+v", again)
+	}
+	long := `{"note":"` + strings.Repeat("x", 65537) + `"}`
+	s.tell(t, http.MethodPost, "/tasks/demo-1/retry", long).problem(t, http.StatusUnprocessableEntity, "invalid")
+	s.tell(t, http.MethodPost, "/tasks/demo-9/retry", `{}`).problem(t, http.StatusNotFound, "not_found")
+}
+
 func TestTaskAndItsEvents(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -205,6 +218,8 @@ func TestTaskAndItsEvents(t *testing.T) {
 		t.Errorf("got %+v", cancelled)
 	}
 	s.tell(t, http.MethodPost, path+"/cancel", "").problem(t, http.StatusConflict, "task_ended")
+	s.tell(t, http.MethodPost, path+"/retry", `{}`).problem(t, http.StatusConflict, "task_not_blocked")
+	s.tell(t, http.MethodPost, path+"/retry", `{"nte":"x"}`).problem(t, http.StatusUnprocessableEntity, "unknown_field")
 	for _, path := range []string{"/tasks/demo-9", "/tasks/demo-9/events", "/tasks/" + strings.Repeat("x", 300), "/tasks/a%00b"} {
 		s.ask(t, http.MethodGet, path, "").problem(t, http.StatusNotFound, "not_found")
 	}

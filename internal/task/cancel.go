@@ -41,12 +41,12 @@ func (s *Store) cancelTx(ctx context.Context, tx pgx.Tx, t Task, job *queue.Job,
 	if t.State.Ended() {
 		return Task{}, ErrEnded
 	}
-	if s.cfg.LandingStartedTx != nil {
-		started, err := s.cfg.LandingStartedTx(ctx, tx, t.ID)
+	if s.cfg.StopLandingTx != nil {
+		stopped, err := s.cfg.StopLandingTx(ctx, tx, t.ID)
 		if err != nil {
-			return Task{}, fmt.Errorf("look at the landing: %w", err)
+			return Task{}, fmt.Errorf("stop the landing: %w", err)
 		}
-		if started {
+		if !stopped {
 			return Task{}, ErrLandingStarted
 		}
 	}

@@ -49,6 +49,8 @@ type Event struct {
 const (
 	maxReason = 4 << 10 // bytes of a reason
 	maxText   = 8 << 10 // bytes of output that is kept with a task
+	// maxEventOutput bounds the bytes of output in an event; the evidence has more.
+	maxEventOutput = 2 << 10
 )
 
 // facts are the data of an event. Strings in it are cleaned when it is written.

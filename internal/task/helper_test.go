@@ -35,7 +35,7 @@ type bench struct {
 	queue   *queue.Queue
 	store   *Store
 	worker  queue.Worker
-	landing bool // what LandingStartedTx answers
+	landing bool // the landing is past the point where a cancel wins
 	blocked []string
 }
 
@@ -46,8 +46,8 @@ func newBench(t *testing.T, pipelines ...Pipeline) *bench {
 	}
 	b := &bench{t: t, ctx: t.Context(), pool: testdb.New(t)}
 	store, err := NewStore(b.pool, StoreConfig{
-		Pipelines:        pipelines,
-		LandingStartedTx: func(context.Context, pgx.Tx, int64) (bool, error) { return b.landing, nil },
+		Pipelines:     pipelines,
+		StopLandingTx: func(context.Context, pgx.Tx, int64) (bool, error) { return !b.landing, nil },
 		OnBlockedTx: func(_ context.Context, _ pgx.Tx, t Task) error {
 			b.blocked = append(b.blocked, t.ReasonCode)
 			return nil

@@ -85,7 +85,10 @@ func (h *RetireHandler) Run(ctx context.Context, l *queue.Lease) error {
 }
 
 // retirable says that no job works in the task's workspace, and that none will without a person.
-func retirable(t Task) bool { return t.State.Ended() || t.State == Blocked }
+func retirable(t Task) bool { return t.State.Ended() || t.State == Blocked || ready(t) }
+
+// ready says that the task's branch was published for a person to land.
+func ready(t Task) bool { return t.State == Waiting && t.WaitingFor == PersonLands }
 
 // salvage keeps what the workspace holds and notes the ref before anything is removed. A repetition after a crash finds
 // this job's note and doesn't salvage again, from a workspace that may be half gone.
@@ -98,7 +101,7 @@ func (h *RetireHandler) salvage(ctx context.Context, l *queue.Lease, t Task) (sa
 		return earlier[n-1], nil
 	}
 	kept := salvaged{Ref: SalvageRef(t.Key, len(earlier)+1), JobID: l.Job().ID}
-	if kept.Commit, err = h.cfg.Remains.Salvage(ctx, t, kept.Ref, t.State == Done); err != nil {
+	if kept.Commit, err = h.cfg.Remains.Salvage(ctx, t, kept.Ref, t.State == Done || ready(t)); err != nil {
 		return salvaged{}, failure(ctx, "salvage", "salvage task "+t.Key, err)
 	}
 	if kept.Commit == "" {

@@ -68,7 +68,7 @@ func (h *StageHandler) noteTx(ctx context.Context, tx pgx.Tx, w *work) error {
 			return err
 		}
 	}
-	for _, gate := range w.gates {
+	for i, gate := range w.gates { // answered in the order of the stage
 		kind := EventGatePassed
 		if gate.Outcome != GatePass {
 			kind = EventGateFailed
@@ -76,6 +76,12 @@ func (h *StageHandler) noteTx(ctx context.Context, tx pgx.Tx, w *work) error {
 		data := facts{
 			"gate": gate.Name, "stage": w.stage.Name, "round": w.task.Round, "evidence_id": gate.EvidenceID,
 			"reused": gate.Reused, "duration_ms": gate.Duration.Milliseconds(),
+		}
+		if i < len(w.stage.Gates) && w.stage.Gates[i].Command != "" {
+			data["command"] = w.stage.Gates[i].Command
+		}
+		if gate.Outcome != GatePass && gate.OutputTail != "" {
+			data["output"] = clean(gate.OutputTail, maxEventOutput)
 		}
 		if gate.ExitCode != nil {
 			data["exit_code"] = *gate.ExitCode
@@ -90,18 +96,7 @@ func (h *StageHandler) noteTx(ctx context.Context, tx pgx.Tx, w *work) error {
 	return nil
 }
 
-// advance moves the task on. A branch that a person lands is published before: once the task says that it is ready, it
-// has to be there.
 func (h *StageHandler) advance(ctx context.Context, w *work) error {
-	row, _ := w.pipeline.Transitions().Of(w.stage.Name)
-	if next, known := w.pipeline.Stage(row.Next); known && next.Landing() && !w.task.Land && h.cfg.Publisher != nil {
-		if err := w.lease.Check(ctx); err != nil {
-			return fmt.Errorf("publish the branch: %w", err)
-		}
-		if err := h.cfg.Publisher.Publish(ctx, w.task, "refs/heads/"+w.task.Branch); err != nil {
-			return failure(ctx, "publish", "publish the branch", err)
-		}
-	}
 	return h.settle(ctx, w, func(ctx context.Context, tx pgx.Tx) error {
 		if err := w.lease.CompleteTx(ctx, tx); err != nil {
 			return err

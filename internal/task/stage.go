@@ -34,7 +34,6 @@ type StageConfig struct {
 	Agents     Agents
 	Gates      Gates
 	Workspaces Workspaces
-	Publisher  Publisher   // of branches that a person lands; nil = they stay in the mirror
 	ConsumeTx  ConsumeFunc // nil = runs aren't kept
 	// CountRuns returns how many agent runs a task had, ever; nil = no cap.
 	CountRuns func(ctx context.Context, taskID int64) (int, error)

@@ -218,22 +218,6 @@ func TestStage_PendingGateGivesTheJobBack(t *testing.T) {
 	}
 }
 
-func TestStage_PersonLands(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.agents.scripts = []string{commitRight}
-	task := w.create(func(a *Add) { a.Land = false })
-	if err := w.work(); err != nil {
-		t.Fatal(err)
-	}
-	if after := w.get(task.ID); after.State != Waiting || after.WaitingFor != PersonLands {
-		t.Errorf("%+v", after)
-	}
-	if got := w.places.published("refs/heads/orch/demo-1", "answer"); got != "42" {
-		t.Errorf("published %q", got)
-	}
-}
-
 func TestStage_WithoutAnAgent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Pipeline{Name: "default", Stages: []Stage{

@@ -17,8 +17,9 @@ import (
 type StoreConfig struct {
 	Catalog   Catalog   // pipelines of tasks; nil = Pipelines
 	Pipelines Pipelines // used without a Catalog
-	// LandingStartedTx says whether the landing of a task is past the point where a cancel still wins. nil = never.
-	LandingStartedTx func(ctx context.Context, tx pgx.Tx, taskID int64) (bool, error)
+	// StopLandingTx gives up the landing of a task that is being cancelled, or answers false when it is past the point
+	// where a cancel still wins. nil = nothing lands.
+	StopLandingTx func(ctx context.Context, tx pgx.Tx, taskID int64) (bool, error)
 	// OnBlockedTx is called in the transaction that blocks a task, e.g. to enqueue an alert. It may be nil.
 	OnBlockedTx func(ctx context.Context, tx pgx.Tx, t Task) error
 	MaxAttempts int          // of a stage or merge job; zero = the queue's default

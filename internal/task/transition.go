@@ -22,6 +22,7 @@ type Return struct {
 	Gate     string // whose red answer it is
 	Reason   string
 	Feedback string // for the next prompt
+	Output   string // what people are shown of it, where no gate's event has it
 	To       string // stage; empty = what the table says
 }
 
@@ -74,22 +75,13 @@ func (s *Store) AdvanceTx(ctx context.Context, tx pgx.Tx, at At, actor string) (
 	}
 	t.Stage = row.Next
 	next, _ := pipeline.Stage(row.Next)
-	manual := next.Landing() && !t.Land
-	if manual {
-		t.State, t.WaitingFor = Waiting, PersonLands
-	}
 	if t, err = moveTx(ctx, tx, t); err != nil {
 		return Moved{}, wrap("advance task", err)
 	}
 	if err := appendEventTx(ctx, tx, t.ID, actorOr(actor), EventAdvanced, "", data); err != nil {
 		return Moved{}, wrap("advance task", err)
 	}
-	if manual {
-		err = appendEventTx(ctx, tx, t.ID, actorOr(actor), EventWaiting, "the branch is ready for a person to land it",
-			facts{"waiting_for": PersonLands, "branch": t.Branch})
-	} else {
-		err = s.enqueueTx(ctx, tx, t, next)
-	}
+	err = s.enqueueTx(ctx, tx, t, next)
 	return Moved{Task: t}, wrap("advance task", err)
 }
 
@@ -139,8 +131,11 @@ func (s *Store) backTx(ctx context.Context, tx pgx.Tx, t Task, p Pipeline, to st
 	if err != nil {
 		return Moved{}, err
 	}
-	err = appendEventTx(ctx, tx, t.ID, actorOr(r.Actor), EventReturned, r.Reason,
-		facts{"from": from, "to": to, "round": t.Round, "gate": r.Gate})
+	data := facts{"from": from, "to": to, "round": t.Round, "gate": r.Gate}
+	if r.Output != "" {
+		data["output"] = clean(r.Output, maxEventOutput)
+	}
+	err = appendEventTx(ctx, tx, t.ID, actorOr(r.Actor), EventReturned, r.Reason, data)
 	if err != nil {
 		return Moved{}, err
 	}
@@ -159,6 +154,9 @@ func (s *Store) WaitTx(ctx context.Context, tx pgx.Tx, at At, w Wait) (Moved, er
 		return Moved{}, wrap("wait", err)
 	}
 	err = appendEventTx(ctx, tx, t.ID, actorOr(w.Actor), EventWaiting, w.Reason, facts{"waiting_for": w.For})
+	if err == nil && w.For == PersonLands {
+		err = retireTx(ctx, tx, t) // no agent works on it any more
+	}
 	return Moved{Task: t}, wrap("wait", err)
 }
 

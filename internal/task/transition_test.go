@@ -158,16 +158,20 @@ func TestAdvance_LastStageWithoutALanding(t *testing.T) {
 	}
 }
 
-func TestAdvance_PersonLands(t *testing.T) {
+// Who lands is the merge gate's business: the change is tested as it would land first, whoever does it.
+func TestWait_PersonLands(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	task := b.create(func(a *Add) { a.Land = false })
 	moved := b.move(b.mustClaim(KindStage), b.advance(task.At()))
-	if moved.Task.State != Waiting || moved.Task.WaitingFor != PersonLands || moved.Task.Stage != Deploy {
-		t.Errorf("%+v", moved.Task)
+	if job := b.job(task.ID); moved.Task.Stage != Deploy || job == nil || job.Kind != KindMerge {
+		t.Fatalf("%+v, job %+v", moved.Task, job)
 	}
-	if b.job(task.ID) != nil || b.retires(task.ID) != 0 || b.kinds(task.ID) != "created advanced waiting" {
-		t.Error(b.kinds(task.ID))
+	waiting := b.move(b.mustClaim(KindMerge), func(tx pgx.Tx) (Moved, error) {
+		return b.store.WaitTx(t.Context(), tx, moved.Task.At(), Wait{For: PersonLands})
+	})
+	if waiting.Task.State != Waiting || waiting.Task.WaitingFor != PersonLands || b.retires(task.ID) != 1 {
+		t.Errorf("%+v, %d retire jobs", waiting.Task, b.retires(task.ID))
 	}
 	// The person did.
 	landed := b.inTx(b.land(moved.Task.At(), Landing{Actor: "person", Commit: "abc"}))

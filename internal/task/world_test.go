@@ -38,7 +38,7 @@ func newWorld(t *testing.T, pipelines ...Pipeline) *world {
 	w.agents = &scriptAgents{bench: b, results: map[uuid.UUID]AgentResult{}}
 	gates := gate.New(gate.Config{Pool: b.pool, Runner: commandRunner{w}, ConsumeTx: consumeTx})
 	w.stage = NewStageHandler(StageConfig{
-		Store: b.store, Agents: w.agents, Gates: realGates{gates}, Workspaces: w.places, Publisher: w.places, ConsumeTx: consumeTx,
+		Store: b.store, Agents: w.agents, Gates: realGates{gates}, Workspaces: w.places, ConsumeTx: consumeTx,
 		CountRuns: func(ctx context.Context, id int64) (n int, err error) {
 			err = b.pool.QueryRow(ctx, `select count(*) from runs where task_id = $1 and purpose = 'agent'`, id).Scan(&n)
 			return n, err

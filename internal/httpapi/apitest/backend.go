@@ -199,6 +199,21 @@ func (b *Backend) CancelTask(_ context.Context, key, actor string) (api.Task, er
 	return *task, nil
 }
 
+// RetryTask implements httpapi.Tasks.
+func (b *Backend) RetryTask(_ context.Context, key, _, note string) (api.Task, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	task, err := b.task(key)
+	if err != nil {
+		return api.Task{}, err
+	}
+	if task.State != api.TaskBlocked {
+		return api.Task{}, httpapi.Conflict("task_not_blocked", "the task isn't blocked")
+	}
+	task.State, task.Reason = api.TaskActive, &note
+	return *task, nil
+}
+
 // ListJobs implements httpapi.Jobs.
 func (b *Backend) ListJobs(_ context.Context, filter httpapi.JobFilter) ([]api.Job, error) {
 	b.mu.Lock()
