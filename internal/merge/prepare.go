@@ -41,7 +41,7 @@ func (d *drive) prepare(ctx context.Context) error {
 	var conflict *git.ConflictError
 	switch {
 	case errors.As(err, &conflict):
-		return d.conflict(ctx, conflict)
+		return d.conflict(ctx, base, conflict)
 	case err != nil:
 		return failed(CodeReplay, err)
 	case made.Empty:
@@ -132,10 +132,11 @@ func (d *drive) already(ctx context.Context, commit string, err error) error {
 	return nil
 }
 
-func (d *drive) conflict(ctx context.Context, c *git.ConflictError) error {
+func (d *drive) conflict(ctx context.Context, base string, c *git.ConflictError) error {
 	reason := fmt.Sprintf("conflict with %s in %s", d.attempt.Target, strings.Join(c.Paths, ", "))
-	feedback := fmt.Sprintf("The work conflicts with the current %s in:\n\n%s\n\nBring the branch up to date with %s "+
-		"and resolve the conflicts.\n", d.attempt.Target, strings.Join(c.Paths, "\n"), d.attempt.Target)
+	feedback := fmt.Sprintf("The work conflicts with the current %s in:\n\n%s\n\nThe current %s is commit %s, which this clone "+
+		"has: rebase the branch onto it (git rebase %s) and resolve the conflicts.\n",
+		d.attempt.Target, strings.Join(c.Paths, "\n"), d.attempt.Target, base, base)
 	return d.giveUp(ctx, Return{Code: CodeConflict, Reason: reason, Feedback: feedback})
 }
 

@@ -43,7 +43,7 @@ Make the change that the task asks for, with tests where the repository has test
 # Rules
 - The current directory is a clone of the repository on branch {{.Branch}}. Work here and stay on this branch.
 - Commit all your work on the current branch before you end, with a message that says why. What isn't committed doesn't count, and the workspace must be clean.
-- Don't push, don't rebase onto other branches and don't change {{.BaseBranch}}: that is done for you.
+- Don't push and don't change {{.BaseBranch}}. The branch is brought up to date with it for you, unless you are told below to do it.
 - Nobody answers while you work. If you can't go on without an answer, say what you need and end.
 {{with .Feedback}}
 # What went wrong before

@@ -1,0 +1,185 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sys/unix"
+
+	"orch/internal/client"
+	"orch/internal/config"
+	"orch/internal/db"
+	"orch/internal/forge"
+	"orch/internal/forge/local"
+	"orch/internal/git"
+	"orch/internal/pgembed"
+	"orch/internal/root"
+)
+
+// Finding is what the doctor says of one thing.
+type Finding struct {
+	Name string `json:"name"`
+	// Status is ok, warning or failed.
+	Status string `json:"status"`
+	Detail string `json:"detail"`
+	// Remedy says what to do; empty when there is nothing.
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// Words of Finding.Status.
+const (
+	FindingOK      = "ok"
+	FindingWarning = "warning"
+	FindingFailed  = "failed"
+)
+
+// lowSpace is the free space, in bytes, below which the doctor warns.
+const lowSpace = 2 << 30
+
+// Examine looks at everything that orch needs on this machine. It changes nothing but the data root's directories.
+func Examine(ctx context.Context, cfg *config.Config) []Finding {
+	found := []Finding{examineRoot(cfg), examineDisk(cfg)}
+	found = append(found, examineServer(ctx, cfg), examineDatabase(ctx, cfg))
+	program, err := git.New(git.Config{})
+	if err != nil {
+		return append(found, Finding{"git", FindingFailed, err.Error(), "install git 2.38 or newer"})
+	}
+	found = append(found, Finding{Name: "git", Status: FindingOK, Detail: program.Version()})
+	file, err := loadFile(cfg.Data)
+	if err != nil {
+		return append(found, Finding{"config", FindingFailed, err.Error(), "correct " + cfg.Data.File + "; a running server keeps the last good one"})
+	}
+	found = append(found, examineConfig(cfg, file))
+	for _, repo := range file.Repos {
+		found = append(found, examineRepo(ctx, program, repo))
+	}
+	for _, agent := range file.Agents {
+		found = append(found, examineAgent(agent))
+	}
+	return append(found, Finding{
+		"isolation", FindingWarning, "agents and tests run as the user that runs orch: what it can read, they can read",
+		"run orch as a user of its own that owns nothing else",
+	})
+}
+
+func examineRoot(cfg *config.Config) Finding {
+	if err := root.Prepare(cfg.Data.Root); err != nil {
+		return Finding{"root", FindingFailed, err.Error(), "name another data root with ORCH_ROOT or --root"}
+	}
+	return Finding{Name: "root", Status: FindingOK, Detail: cfg.Data.Root}
+}
+
+func examineDisk(cfg *config.Config) Finding {
+	var st unix.Statfs_t
+	if err := unix.Statfs(cfg.Data.Root, &st); err != nil {
+		return Finding{"disk", FindingWarning, "free space unknown: " + err.Error(), ""}
+	}
+	free := st.Bavail * uint64(st.Bsize) //nolint:gosec // a block size is positive
+	detail := fmt.Sprintf("%.1f GiB free", float64(free)/(1<<30))
+	if free < lowSpace {
+		return Finding{"disk", FindingWarning, detail, "make room: agents, logs and checkouts live in " + cfg.Data.Root}
+	}
+	return Finding{Name: "disk", Status: FindingOK, Detail: detail}
+}
+
+func examineServer(ctx context.Context, cfg *config.Config) Finding {
+	c, err := client.Dial(ctx, client.Config{Socket: SocketPath(cfg)})
+	if errors.Is(err, client.ErrNoServer) {
+		return Finding{Name: "server", Status: FindingOK, Detail: "none runs on this data root"}
+	}
+	if err != nil {
+		return Finding{"server", FindingFailed, err.Error(), "look at its log"}
+	}
+	defer c.Close()
+	_, err = c.Readiness(ctx)
+	var problem *client.ProblemError
+	if errors.As(err, &problem) {
+		return Finding{"server", FindingFailed, problem.Detail, "look at its log"}
+	}
+	if err != nil {
+		return Finding{"server", FindingFailed, err.Error(), "look at its log"}
+	}
+	return Finding{Name: "server", Status: FindingOK, Detail: "running and ready"}
+}
+
+func examineDatabase(ctx context.Context, cfg *config.Config) Finding {
+	conn, err := connConfig(cfg)
+	if errors.Is(err, pgembed.ErrNotRunning) {
+		install, err := pgembed.Find(cfg.Database.PostgresBin, 0)
+		if err != nil {
+			return Finding{"database", FindingFailed, err.Error(), ""}
+		}
+		return Finding{Name: "database", Status: FindingOK, Detail: fmt.Sprintf("private, not running now; PostgreSQL %d in %s", install.Major, install.BinDir)}
+	}
+	if err != nil {
+		return Finding{"database", FindingFailed, err.Error(), "correct ORCH_DATABASE_URL"}
+	}
+	c, err := pgx.ConnectConfig(ctx, conn)
+	if err != nil {
+		return Finding{"database", FindingFailed, db.Code(err), "is it up, and may this user connect?"}
+	}
+	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
+	migrator, err := Migrator(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return Finding{"database", FindingFailed, err.Error(), ""}
+	}
+	status, err := migrator.Status(ctx, c)
+	if err == nil {
+		err = status.Err()
+	}
+	if err != nil {
+		return Finding{"database", FindingFailed, err.Error(), ""}
+	}
+	return Finding{Name: "database", Status: FindingOK, Detail: "reachable, schema up to date"}
+}
+
+func examineConfig(cfg *config.Config, file *config.File) Finding {
+	if len(file.Repos) == 0 {
+		return Finding{"config", FindingWarning, "no repository is configured in " + cfg.Data.File, "add one with `orch init PATH`"}
+	}
+	if unknown := cfg.Merge.Unknown(file); len(unknown) > 0 {
+		return Finding{
+			"config", FindingWarning, "ORCH_MERGE_GATE_REPOS names what isn't configured: " + strings.Join(unknown, ", "),
+			"correct the names",
+		}
+	}
+	return Finding{Name: "config", Status: FindingOK, Detail: fmt.Sprintf("%d repositories in %s", len(file.Repos), cfg.Data.File)}
+}
+
+func examineRepo(ctx context.Context, program *git.Git, repo config.Repo) Finding {
+	name := "repository " + repo.Name
+	checked, err := local.New(program, nil).Check(ctx, forge.Repo{Name: repo.Name, Location: repo.Path, Base: repo.Base})
+	var problem *forge.ProblemError
+	if errors.As(err, &problem) {
+		return Finding{name, FindingFailed, problem.Message, problem.Hint}
+	}
+	if err != nil {
+		return Finding{name, FindingFailed, err.Error(), ""}
+	}
+	return Finding{Name: name, Status: FindingOK, Detail: fmt.Sprintf("%s, branch %s", checked.Path, checked.Base)}
+}
+
+func examineAgent(agent config.Agent) Finding {
+	name := "agent " + agent.Name
+	word, _, _ := strings.Cut(strings.TrimSpace(agent.Command.Shell), " ")
+	if len(agent.Command.Argv) > 0 {
+		word = agent.Command.Argv[0]
+	}
+	if len(agent.Command.Argv) == 0 && strings.ContainsAny(word, "\"'$`=;&|<>(){}") {
+		return Finding{Name: name, Status: FindingOK, Detail: "a shell line, not looked into"}
+	}
+	path, err := exec.LookPath(word)
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return Finding{name, FindingFailed, fmt.Sprintf("there is no program %q", word), "install it, or correct agents." + agent.Name + ".command"}
+	}
+	if _, err := os.Stat(path); err != nil {
+		path = word
+	}
+	return Finding{Name: name, Status: FindingOK, Detail: path}
+}

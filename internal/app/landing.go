@@ -1,0 +1,149 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/forge"
+	"orch/internal/gate"
+	"orch/internal/git"
+	"orch/internal/merge"
+	"orch/internal/queue"
+	"orch/internal/task"
+)
+
+// committer signs the commits that orch makes when it rebases a change. It never uses the identity of whoever runs it.
+func committer() git.Identity { return git.Identity{Name: "orch", Email: "orch@localhost"} }
+
+// landingTasks lets the merge gate move tasks.
+type landingTasks struct{ store *task.Store }
+
+func at(t merge.Task) task.At { return task.At{TaskID: t.ID, Stage: t.Stage, Round: t.Round} }
+
+// Load implements merge.Tasks.
+func (a landingTasks) Load(ctx context.Context, id int64) (merge.Task, error) {
+	t, err := a.store.ByID(ctx, id)
+	if errors.Is(err, task.ErrNotFound) {
+		return merge.Task{}, merge.ErrSuperseded
+	}
+	if err != nil {
+		return merge.Task{}, err
+	}
+	return merge.Task{
+		ID: t.ID, Key: t.Key, Repo: t.Repo, Title: t.Title, Branch: t.Branch, BaseBranch: t.BaseBranch,
+		Stage: t.Stage, Round: t.Round, Priority: t.Priority, Land: t.Land, Open: !t.State.Ended(),
+	}, nil
+}
+
+// IntentTx implements merge.Tasks.
+func (a landingTasks) IntentTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t merge.Task) error {
+	held, err := a.store.HoldTx(ctx, tx, at(t))
+	if err == nil && !held {
+		err = merge.ErrSuperseded
+	}
+	return err
+}
+
+// LandedTx implements merge.Tasks.
+func (a landingTasks) LandedTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t merge.Task, landed merge.Landed) (bool, error) {
+	note := ""
+	if landed.Upstream {
+		note = "the change was on " + landed.Target + " already"
+	}
+	_, err := a.store.LandedTx(ctx, tx, at(t), task.Landing{Commit: landed.Commit, Note: note})
+	return false, err
+}
+
+// ReturnTx implements merge.Tasks: the merge job ends first, since the next stage's job shares its key.
+func (a landingTasks) ReturnTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t merge.Task, r merge.Return) error {
+	if err := l.CompleteTx(ctx, tx); err != nil {
+		return err
+	}
+	_, err := a.store.ReturnTx(ctx, tx, at(t), task.Return{Gate: task.BranchMergeable, Reason: r.Reason, Feedback: r.Feedback, Output: r.Feedback})
+	return err
+}
+
+// BlockTx implements merge.Tasks.
+func (a landingTasks) BlockTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t merge.Task, code, reason string) error {
+	_, err := a.store.BlockTx(ctx, tx, at(t), task.Block{Code: code, Reason: reason})
+	return err
+}
+
+// ReadyTx implements merge.Tasks.
+func (a landingTasks) ReadyTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t merge.Task, r merge.Ready) error {
+	reason := fmt.Sprintf("the branch %s is tested and ready for a person to land it on %s", r.Branch, r.Target)
+	_, err := a.store.WaitTx(ctx, tx, at(t), task.Wait{For: task.PersonLands, Reason: reason})
+	return err
+}
+
+// landingCatalog tells the merge gate how to land a task.
+type landingCatalog struct {
+	catalog *catalog
+	store   *task.Store
+}
+
+// Definition implements merge.Catalog.
+func (c landingCatalog) Definition(ctx context.Context, t merge.Task) (merge.Definition, error) {
+	full, err := c.store.ByID(ctx, t.ID)
+	if err != nil {
+		return merge.Definition{}, err
+	}
+	plan, err := c.catalog.plan(ctx, full)
+	if err != nil {
+		return merge.Definition{}, err
+	}
+	definition := merge.Definition{
+		Repo: plan.repo, Target: full.BaseBranch, Method: plan.method, Land: plan.land && full.Land,
+	}
+	if plan.test != nil {
+		definition.Test = plan.test.Hash()
+	}
+	return definition, nil
+}
+
+// mirrors opens a repository's mirror in the data root.
+type mirrors struct {
+	git *git.Git
+	dir string
+}
+
+// Open implements merge.Mirrors.
+func (m mirrors) Open(ctx context.Context, repo forge.Repo) (*git.Mirror, error) {
+	return m.git.Mirror(ctx, m.path(repo.Name))
+}
+
+// landingTester has the merge gate's commit tested by the repository's test command, as a gate.
+type landingTester struct {
+	catalog *catalog
+	store   *task.Store
+	gates   *gate.Registry
+}
+
+// Test implements merge.Tester. A repository that said it has no test is green as it is.
+func (g landingTester) Test(ctx context.Context, l *queue.Lease, r merge.TestRequest) (merge.TestResult, error) {
+	t, err := g.store.ByID(ctx, r.TaskID)
+	if err != nil {
+		return merge.TestResult{}, err
+	}
+	plan, err := g.catalog.plan(ctx, t)
+	if err != nil {
+		return merge.TestResult{}, err
+	}
+	if plan.test == nil {
+		return merge.TestResult{Green: true}, nil
+	}
+	result, err := g.gates.Check(ctx, l, *plan.test, gate.Subject{
+		TaskID: r.TaskID, TaskKey: r.TaskKey, Stage: r.Stage, Round: r.Round,
+		Commit: r.Commit, Tree: r.Tree, BaseCommit: r.BaseCommit,
+	})
+	if err != nil {
+		return merge.TestResult{}, err
+	}
+	return merge.TestResult{
+		Green: result.Outcome == gate.Pass, Reason: result.Reason, OutputTail: result.OutputTail,
+		EvidenceID: result.EvidenceID, Reused: result.Reused,
+	}, nil
+}

@@ -1,0 +1,25 @@
+package app
+
+import (
+	"io"
+	"log/slog"
+
+	"github.com/lmittmann/tint"
+	"golang.org/x/term"
+)
+
+// NewLogger writes to w: for a person on a terminal, one JSON object a line elsewhere. format is auto, text or json.
+func NewLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
+	if format == "auto" {
+		format = "json"
+		if f, ok := w.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) {
+			format = "text"
+		}
+	}
+	if format == "text" {
+		file, ok := w.(interface{ Fd() uintptr })
+		colour := ok && term.IsTerminal(int(file.Fd()))
+		return slog.New(tint.NewHandler(w, &tint.Options{Level: level, TimeFormat: "15:04:05.000", NoColor: !colour}))
+	}
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+}

@@ -1,0 +1,281 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"orch/api"
+	"orch/internal/db"
+	"orch/internal/httpapi"
+	"orch/internal/lifespan"
+	"orch/internal/merge"
+	"orch/internal/process"
+	"orch/internal/queue"
+	"orch/internal/task"
+)
+
+// shownRows bounds the lists of GET /queue.
+const shownRows = 200
+
+// apiSource is httpapi.QueueSource and httpapi.Readiness.
+type apiSource struct {
+	*server
+	system *system
+}
+
+// Queue implements httpapi.QueueSource.
+func (a *apiSource) Queue(ctx context.Context) (api.Queue, error) {
+	q := api.Queue{GeneratedAt: time.Now().UTC(), Instance: a.instance(), Config: a.configState(ctx), Worker: a.workerState()}
+	for _, fill := range []func(context.Context, *api.Queue) error{a.fillJobs, a.fillRunning, a.fillTasks, a.fillMerges, a.fillAgents} {
+		if err := fill(ctx, &q); err != nil {
+			return api.Queue{}, err
+		}
+	}
+	q.Reaper.Status, q.Reconcile.Status = statusOff, statusOff
+	q.Alerts = api.QueueAlerts{Channel: "none", Status: statusOff}
+	return q, nil
+}
+
+const (
+	statusOK  = "ok"
+	statusOff = "off"
+)
+
+func (a *apiSource) instance() api.QueueInstance {
+	rootID := a.system.root.ID()
+	return api.QueueInstance{
+		ID: a.system.root.InstanceID(), Host: a.system.self.Host, Pid: a.system.self.PID, Version: ProgramVersion(),
+		StartedAt: a.system.started.UTC(), RootID: &rootID, Generation: a.system.root.Generation(),
+	}
+}
+
+func (a *apiSource) configState(ctx context.Context) api.QueueConfig {
+	state := a.system.catalog.state(ctx)
+	shown := api.QueueConfig{Status: state.Status, LoadedAt: orNil(state.LoadedAt.UTC())}
+	if state.Err != nil {
+		code := "config_invalid"
+		shown.ErrorCode = &code
+	}
+	return shown
+}
+
+func (a *apiSource) workerState() api.QueueWorker {
+	stats := a.system.worker.Stats()
+	shown := api.QueueWorker{
+		Enabled: bool(a.cfg.Worker.Enabled), Status: a.serviceStatus(serviceWorker), Lanes: map[string]api.QueueLane{},
+		Stats: api.QueueWorkerStats{
+			Claimed: stats.Claimed, Succeeded: stats.Succeeded, Retried: stats.Retried, Cancelled: stats.Cancelled,
+			Failed: stats.Failed, Lost: stats.Lost, Released: stats.Released, Reaped: stats.Reaped, Errors: stats.Errors,
+		},
+	}
+	for name, lane := range a.system.worker.Lanes() {
+		shown.Lanes[name] = api.QueueLane{Slots: lane.Slots, Busy: lane.Busy}
+	}
+	return shown
+}
+
+// serviceStatus is the supervisor's word for a service in the API's words.
+func (a *apiSource) serviceStatus(name string) string {
+	for _, s := range a.life.Snapshot() {
+		if s.Name != name {
+			continue
+		}
+		switch s.State {
+		case lifespan.StateReady:
+			return statusOK
+		case lifespan.StateDisabled:
+			return statusOff
+		default:
+			return string(s.State)
+		}
+	}
+	return statusOff
+}
+
+func (a *apiSource) fillJobs(ctx context.Context, q *api.Queue) error {
+	counts, err := a.system.queue.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	q.Counts = api.QueueCounts{
+		Queued: counts[queue.StateQueued], Running: counts[queue.StateRunning], Succeeded: counts[queue.StateSucceeded],
+		Failed: counts[queue.StateFailed], Cancelled: counts[queue.StateCancelled],
+	}
+	depth, err := a.system.queue.Depth(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range depth {
+		shown := api.QueueDepth{Kind: d.Kind, Lane: d.Lane, Queued: d.Queued, Running: d.Running, Failed: d.Failed}
+		if d.OldestQueued != nil {
+			age := httpapi.Seconds(*d.OldestQueued)
+			shown.OldestQueuedAgeS = &age
+		}
+		q.Depth = append(q.Depth, shown)
+	}
+	return nil
+}
+
+func (a *apiSource) fillRunning(ctx context.Context, q *api.Queue) error {
+	running, err := a.system.queue.Running(ctx, shownRows)
+	if err != nil {
+		return err
+	}
+	var tasks []int64
+	var runs []uuid.UUID
+	for _, r := range running {
+		if r.TaskID != nil {
+			tasks = append(tasks, *r.TaskID)
+		}
+		if r.RunID != nil {
+			runs = append(runs, *r.RunID)
+		}
+	}
+	keys, err := a.system.tasks.Keys(ctx, tasks)
+	if err != nil {
+		return err
+	}
+	agents, err := a.system.runs.Agents(ctx, runs)
+	if err != nil {
+		return err
+	}
+	for _, r := range running {
+		q.Running = append(q.Running, shownRunning(r, keyOf(keys, r.TaskID), agents))
+	}
+	return nil
+}
+
+func shownRunning(r queue.Running, key string, agents map[uuid.UUID]string) api.QueueRunning {
+	silence := httpapi.Seconds(r.Silence)
+	shown := api.QueueRunning{
+		JobID: r.ID, Kind: r.Kind, Task: orNil(key), Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, RunID: r.RunID,
+		Host: r.Host, Pid: r.PID, StartedAt: r.StartedAt, HeartbeatAgeS: &silence, LeaseExpiresAt: r.LeaseExpiresAt, Phase: r.Phase,
+	}
+	if r.RunID != nil {
+		shown.Agent = orNil(agents[*r.RunID])
+	}
+	var args task.JobArgs
+	if json.Unmarshal(r.Args, &args) == nil {
+		shown.Stage = orNil(args.Stage)
+	}
+	var progress api.QueueProgress
+	if len(r.Progress) > 0 && json.Unmarshal(r.Progress, &progress) == nil {
+		shown.Progress = &progress
+	}
+	return shown
+}
+
+func (a *apiSource) fillTasks(ctx context.Context, q *api.Queue) error {
+	counts, err := a.system.tasks.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	totals, err := a.system.queue.Counters(ctx)
+	if err != nil {
+		return err
+	}
+	q.Tasks = api.QueueTasks{
+		Active: counts.Active, Waiting: counts.Waiting, NeedsYou: counts.NeedsYou, LandedTotal: totals[task.CounterLanded],
+	}
+	q.Reaper.LeaseReclaimedTotal = totals[merge.CounterReclaimed]
+	return nil
+}
+
+func (a *apiSource) fillMerges(ctx context.Context, q *api.Queue) error {
+	waiting, err := a.system.merges.Queue(ctx)
+	if err != nil {
+		return err
+	}
+	position := map[int64]int{}
+	for _, w := range waiting[:min(len(waiting), shownRows)] {
+		position[w.TaskID] = w.Position
+		q.MergeQueue = append(q.MergeQueue, api.QueueMerge{
+			Repo: w.Repo, Target: w.Target, Task: w.Task, Position: w.Position, Step: string(w.Step), Attempt: w.Tries,
+			LastError: w.LastError, NextLookAt: w.NextLookAt,
+		})
+	}
+	leases, err := a.system.merges.Leases(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range leases {
+		h := l.Holder
+		q.Leases = append(q.Leases, api.QueueLease{
+			Repo: l.Repo, Target: l.Target, Task: orNil(l.Task), Branch: orNil(l.Branch), JobID: l.JobID, Host: orNil(h.Host),
+			Pid: orNil(h.PID), AcquiredAt: l.AcquiredAt, RenewedAt: l.RenewedAt, ExpiresAt: l.ExpiresAt, AgeS: httpapi.Seconds(l.Age),
+			Epoch: l.Epoch, Step: orNil(string(l.Step)), Position: position[l.TaskID],
+			Holder: string(process.Probe(process.Identity{
+				Host: h.Host, BootID: h.BootID, PIDNamespace: h.PIDNamespace, PID: h.PID, StartedAt: h.PIDStartedAt,
+			})),
+		})
+	}
+	return nil
+}
+
+func (a *apiSource) fillAgents(ctx context.Context, q *api.Queue) error {
+	running, err := a.system.runs.AgentsRunning(ctx)
+	if err != nil {
+		return err
+	}
+	for _, agent := range a.system.catalog.current(ctx).Agents {
+		if _, runs := running[agent.Name]; !runs {
+			running[agent.Name] = 0
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(running)) {
+		q.Agents = append(q.Agents, api.QueueAgent{Name: name, Running: int64(running[name])})
+	}
+	return nil
+}
+
+// Check implements httpapi.Readiness.
+func (a *apiSource) Check(ctx context.Context) []api.Check {
+	checks := []api.Check{a.checkDatabase(ctx), a.checkListener()}
+	for _, s := range a.life.Snapshot() {
+		if s.Name == serviceListener || s.Name == serviceHTTP || s.Name == serviceSystem || s.Name == serviceAgents {
+			continue
+		}
+		checks = append(checks, checkOf(s))
+	}
+	return checks
+}
+
+func (a *apiSource) checkDatabase(ctx context.Context) api.Check {
+	if err := a.system.pool.Ping(ctx); err != nil {
+		return failed("database", db.Code(err))
+	}
+	return api.Check{Name: "database", Status: httpapi.CheckOK}
+}
+
+// checkListener: without the listener everything works, at the pace of the poll, so it is no reason to be unready.
+func (a *apiSource) checkListener() api.Check {
+	check := api.Check{Name: "listener", Status: httpapi.CheckOK}
+	if l := a.listener.Load(); l == nil || !l.Connected() {
+		code := "not_connected"
+		check.Status, check.Code = httpapi.CheckOff, &code
+	}
+	return check
+}
+
+func checkOf(s lifespan.Status) api.Check {
+	switch s.State {
+	case lifespan.StateReady:
+		return api.Check{Name: s.Name, Status: httpapi.CheckOK}
+	case lifespan.StateDisabled:
+		return api.Check{Name: s.Name, Status: httpapi.CheckOff}
+	case lifespan.StateStarting, lifespan.StateBackoff, lifespan.StateStopped, lifespan.StateStale:
+	}
+	if s.LastError != "" {
+		return failed(s.Name, s.LastError)
+	}
+	return failed(s.Name, string(s.State))
+}
+
+func failed(name, code string) api.Check {
+	return api.Check{Name: name, Status: httpapi.CheckFailed, Code: &code}
+}

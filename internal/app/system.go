@@ -1,0 +1,221 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"orch/internal/agent"
+	"orch/internal/config"
+	"orch/internal/db"
+	"orch/internal/forge"
+	"orch/internal/forge/local"
+	"orch/internal/gate"
+	"orch/internal/git"
+	"orch/internal/merge"
+	"orch/internal/process"
+	"orch/internal/queue"
+	"orch/internal/root"
+	"orch/internal/task"
+	"orch/internal/worker"
+)
+
+// lanes of a worker beside the agents' one.
+const (
+	mergeSlots  = 2
+	systemSlots = 4
+)
+
+// system is everything that works on the database and the data root once both are there.
+type system struct {
+	pool    *pgxpool.Pool
+	root    *root.Root
+	self    process.Identity
+	started time.Time
+
+	catalog *catalog
+	forge   forge.Forge
+	queue   *queue.Queue
+	tasks   *task.Store
+	runs    *agent.Runs
+	gates   *gate.Registry
+	merges  *merge.Store
+	places  *places
+	worker  *worker.Worker
+}
+
+// newSystem wires the parts. Nothing is started yet.
+func newSystem(cfg *config.Config, pool *pgxpool.Pool, data *root.Root, cat *catalog, log *slog.Logger) (*system, error) {
+	self, err := process.Self()
+	if err != nil {
+		return nil, err
+	}
+	s := &system{pool: pool, root: data, self: self, started: time.Now(), catalog: cat}
+	program, err := git.New(git.Config{Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	s.forge = local.New(program, log)
+	s.merges = merge.NewStore(pool, merge.StoreConfig{LockTimeout: cfg.Merge.LockTimeout.Duration(), Logger: log})
+	if s.tasks, err = task.NewStore(pool, task.StoreConfig{
+		Catalog: cat, StopLandingTx: s.stopLandingTx, Logger: log,
+	}); err != nil {
+		return nil, err
+	}
+	s.queue = queue.New(pool, queue.Config{LeaseTTL: cfg.Worker.LeaseTTL.Duration(), Logger: log, OnFailed: s.tasks.JobFailedTx})
+	s.places = &places{
+		root: data, git: program, mirrors: mirrors{program, data.MirrorsDir()}, forge: s.forge, catalog: cat, store: s.tasks,
+	}
+	if err := s.wireRuns(cfg, log); err != nil {
+		return nil, err
+	}
+	return s, s.wireWorker(cfg, log)
+}
+
+func (s *system) wireRuns(cfg *config.Config, log *slog.Logger) error {
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	s.runs, err = agent.New(agent.Config{
+		Pool: s.pool, Dir: s.root.RunsDir(), RootID: s.root.ID(), Self: s.self, Shim: []string{program, "shim"},
+		HomesDir: s.root.HomesDir(), KillGrace: cfg.Worker.KillGrace.Duration(),
+		StartWithin: min(15*time.Second, cfg.Worker.LeaseTTL.Duration()/2), Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	s.gates = gate.New(gate.Config{
+		Pool: s.pool, Runner: commands{s.runs, s.places, s.tasks}, Logger: log, ConsumeTx: agent.ConsumeTx,
+	})
+	return nil
+}
+
+func (s *system) wireWorker(cfg *config.Config, log *slog.Logger) error {
+	stage := task.NewStageHandler(task.StageConfig{
+		Store: s.tasks, Agents: agents{s.runs, s.catalog}, Gates: stageGates{s.gates}, Workspaces: s.places,
+		ConsumeTx: agent.ConsumeTx, CountRuns: s.runs.CountAgentRuns,
+		EndRuns: func(ctx context.Context, _ *queue.Lease, taskID int64) error { return s.runs.EndTask(ctx, taskID) }, Logger: log,
+	})
+	landing, err := merge.NewHandler(merge.Config{
+		Store: s.merges, Tasks: landingTasks{s.tasks}, Mirrors: s.places.mirrors, Catalog: landingCatalog{s.catalog, s.tasks},
+		Tester: landingTester{s.catalog, s.tasks, s.gates}, Forge: s.forge, Committer: committer(), Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	retire := task.NewRetireHandler(task.RetireConfig{
+		Store: s.tasks, Remains: s.places, Publisher: s.places, ConsumeAllTx: agent.ConsumeAllTx, Logger: log,
+	})
+	s.worker, err = worker.New(worker.Config{
+		Queue: s.queue,
+		Worker: queue.Worker{
+			ID: uuid.New(), RootID: s.root.ID(), Host: s.self.Host, BootID: s.self.BootID, PIDNamespace: s.self.PIDNamespace,
+			PID: s.self.PID, PIDStartedAt: s.self.StartedAt, Version: ProgramVersion(),
+			Lanes: []string{task.LaneAgents, task.LaneMerge, task.LaneSystem},
+		},
+		Lanes: map[string]int{
+			task.LaneAgents: int(cfg.Worker.MaxConcurrency), task.LaneMerge: mergeSlots, task.LaneSystem: systemSlots,
+		},
+		Handlers: map[string]worker.Handler{task.KindStage: stage, task.KindMerge: landing, task.KindRetire: retire},
+		KindLane: map[string]string{
+			task.KindStage: task.LaneAgents, task.KindMerge: task.LaneMerge, task.KindRetire: task.LaneSystem,
+		},
+		Poll: cfg.Worker.Poll.Duration(), Heartbeat: cfg.Worker.Heartbeat.Duration(),
+		StopGrace: cfg.Worker.StopGrace.Duration(), Logger: log,
+	})
+	return err
+}
+
+// stopLandingTx implements task.StoreConfig.StopLandingTx: up to the intent a landing gives way.
+func (s *system) stopLandingTx(ctx context.Context, tx pgx.Tx, taskID int64) (bool, error) {
+	started, err := s.merges.LandingStartedTx(ctx, tx, taskID)
+	if err != nil || started {
+		return false, err
+	}
+	return true, s.merges.AbandonTx(ctx, tx, taskID, "cancelled")
+}
+
+// recover gives back what dead processes of this data root held, and notes how runs ended that nobody watched. It is
+// done at the start and again and again: another process of this root may have died meanwhile.
+func (s *system) recover(ctx context.Context, log *slog.Logger) error {
+	released, err := s.queue.ReleaseDead(ctx, s.root.ID(), func(w queue.Worker) bool {
+		return process.Probe(identityOf(w)) == process.Dead
+	})
+	for _, job := range released {
+		log.WarnContext(ctx, "job of a dead worker released", slog.Int64("job_id", job.ID), slog.String("kind", job.Kind),
+			slog.Int("attempt", job.Attempt), slog.Int("recoveries", job.Recoveries))
+	}
+	if err != nil {
+		return fmt.Errorf("release jobs of dead workers: %w", err)
+	}
+	if err := s.runs.Recover(ctx); err != nil {
+		return fmt.Errorf("note ended runs: %w", err)
+	}
+	_, err = s.merges.Reclaim(ctx, func(h merge.Holder) merge.Verdict {
+		return verdictOf(process.Probe(process.Identity{
+			Host: h.Host, BootID: h.BootID, PIDNamespace: h.PIDNamespace, PID: h.PID, StartedAt: h.PIDStartedAt,
+		}))
+	})
+	return err
+}
+
+func identityOf(w queue.Worker) process.Identity {
+	return process.Identity{Host: w.Host, BootID: w.BootID, PIDNamespace: w.PIDNamespace, PID: w.PID, StartedAt: w.PIDStartedAt}
+}
+
+func verdictOf(v process.Verdict) merge.Verdict {
+	switch v {
+	case process.Alive:
+		return merge.Alive
+	case process.Dead:
+		return merge.Dead
+	default:
+		return merge.Unknown
+	}
+}
+
+// recovery is the service that recovers at the start, before the worker claims, and then at every interval.
+func (s *system) recovery(ctx context.Context, every time.Duration, log *slog.Logger, ready func(), beat func()) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		if err := s.recover(ctx, log); err != nil && ctx.Err() == nil {
+			log.ErrorContext(ctx, "recovery incomplete, tried again", slog.String("code", db.Code(err)), slog.Any("error", err))
+		}
+		ready()
+		beat()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// listener wakes the worker.
+func (s *system) listener(conn *pgx.ConnConfig, log *slog.Logger) *db.Listener {
+	return db.NewListener(db.ListenerConfig{
+		Connect:  func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, conn.Copy()) },
+		Channels: []string{queue.ChannelJobs, queue.ChannelControl},
+		OnNotify: func(channel, payload string) {
+			switch channel {
+			case queue.ChannelJobs:
+				s.worker.Wake(payload)
+			case queue.ChannelControl:
+				s.worker.BeatNow()
+			}
+		},
+		OnConnect: func() { s.worker.Wake("") },
+		Logger:    log,
+	})
+}
+
+var errNotReady = errors.New("not ready yet")

@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"errors"
+	"path/filepath"
+
+	"orch/internal/app"
+	"orch/internal/config"
+	"orch/internal/forge"
+)
+
+type initCommand struct {
+	Path     string `arg:"" help:"Path of the git repository, bare or normal."`
+	Name     string `help:"Name for keys and branches (default: from the path)."`
+	Base     string `help:"Branch that changes land on (default: the repository's own)." placeholder:"BRANCH"`
+	Test     string `help:"Command that decides whether a change may land (default: found by what the repository holds)." placeholder:"CMD" xor:"test"`
+	NoTest   bool   `help:"Land without a test." xor:"test"`
+	Setup    string `help:"Command that prepares a checkout, e.g. installs dependencies." placeholder:"CMD"`
+	AgentCmd string `help:"The agent to write into a new orch.yaml." placeholder:"CMD"`
+}
+
+// Run writes the repository's entry.
+func (c *initCommand) Run(s *session) error {
+	path, err := filepath.Abs(c.Path)
+	if err != nil {
+		return usagef("find the repository: %w", err)
+	}
+	if err := app.PrepareRoot(s.cfg); err != nil {
+		return err
+	}
+	n := app.NewRepository{Path: path, Name: c.Name, Base: c.Base, Test: c.Test, Setup: c.Setup, AgentCommand: c.AgentCmd}
+	if c.NoTest {
+		n.Test = config.TestNone
+	}
+	added, err := app.AddRepository(s.ctx, s.cfg, n)
+	var problem *forge.ProblemError
+	if errors.As(err, &problem) {
+		return &exitError{exitFailed, problem}
+	}
+	if err != nil {
+		return err
+	}
+	if s.global.JSON {
+		return s.printJSON(added)
+	}
+	s.print("added %s to %s", added.Name, added.Config)
+	s.print("  path %s, lands on %s, test: %s", added.Path, added.Base, added.Test)
+	if added.AgentMissing {
+		s.print("Say which agent works: edit agents.coder.command in %s", added.Config)
+	}
+	s.print("Then: orch serve, and: orch task add --repo %s --title '...'", added.Name)
+	return nil
+}
+
+type doctorCommand struct{}
+
+// Run prints what the doctor found, and exits with 1 when something is broken.
+func (c *doctorCommand) Run(s *session) error {
+	found := app.Examine(s.ctx, s.cfg)
+	broken := 0
+	for _, f := range found {
+		if f.Status == app.FindingFailed {
+			broken++
+		}
+	}
+	if s.global.JSON {
+		if err := s.printJSON(map[string]any{"findings": found}); err != nil {
+			return err
+		}
+	} else {
+		for _, f := range found {
+			s.print("%-8s %s: %s", f.Status, f.Name, f.Detail)
+			if f.Remedy != "" {
+				s.print("         → %s", f.Remedy)
+			}
+		}
+	}
+	if broken > 0 {
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}

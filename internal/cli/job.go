@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/google/uuid"
+
+	"orch/api"
+	"orch/internal/client"
+)
+
+type jobCommand struct {
+	List   jobListCommand   `cmd:"" help:"List jobs, newest first."`
+	Show   jobShowCommand   `cmd:"" help:"Show a job."`
+	Log    jobLogCommand    `cmd:"" help:"Print what the job's run wrote."`
+	Cancel jobCancelCommand `cmd:"" help:"Cancel a job that belongs to no task."`
+}
+
+type jobListCommand struct {
+	State string `help:"Only jobs in this state." enum:",queued,running,succeeded,failed,cancelled" default:""`
+	Task  string `help:"Only jobs of this task." placeholder:"KEY"`
+	Limit int    `help:"How many at most." default:"50"`
+}
+
+// Run lists jobs.
+func (c *jobListCommand) Run(s *session) error {
+	server, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	params := api.ListJobsParams{Limit: &c.Limit}
+	if c.State != "" {
+		state := api.JobState(c.State)
+		params.State = &state
+	}
+	if c.Task != "" {
+		params.Task = &c.Task
+	}
+	list, err := server.ListJobs(s.ctx, params)
+	if err != nil {
+		return err
+	}
+	if s.global.JSON {
+		return s.printJSON(list)
+	}
+	if len(list.Items) == 0 {
+		s.print("no jobs")
+		return nil
+	}
+	return s.table("JOB\tKIND\tTASK\tSTATE\tATTEMPT\tAGE\tERROR", len(list.Items), func(i int) string {
+		j := list.Items[i]
+		return fmt.Sprintf("%d\t%s\t%s\t%s\t%d/%d\t%s\t%s", j.ID, j.Kind, value(j.Task), j.State, j.Attempt, j.MaxAttempts,
+			age(j.CreatedAt), value(j.ErrorCode))
+	})
+}
+
+type jobShowCommand struct {
+	ID int64 `arg:"" help:"Number of the job."`
+}
+
+// Run shows a job.
+func (c *jobShowCommand) Run(s *session) error {
+	server, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	j, err := server.GetJob(s.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if s.global.JSON {
+		return s.printJSON(j)
+	}
+	s.print("job %d  %s in lane %s", j.ID, j.Kind, j.Lane)
+	s.print("  %s%s", j.State, jobWords(j))
+	if j.Task != nil {
+		s.print("  task %s", *j.Task)
+	}
+	if j.RunID != nil {
+		s.print("  run %s", *j.RunID)
+	}
+	if j.Host != nil && j.State == api.JobRunning {
+		s.print("  on %s, last heartbeat %s ago, lease until %s", *j.Host, age(value(j.HeartbeatAt)), value(j.LeaseExpiresAt).Local().Format("15:04:05"))
+	}
+	if j.Error != nil {
+		s.print("  %s: %s", value(j.ErrorCode), printable(firstLine(*j.Error)))
+	}
+	return nil
+}
+
+type jobLogCommand struct {
+	ID     int64 `arg:"" help:"Number of the job."`
+	Follow bool  `short:"f" help:"Stay until the run has ended, also over a restart of the server."`
+}
+
+// errNoRun says that a job has no output to print.
+var errNoRun = errors.New("the job has no run (yet): it was never given to an agent, or it needs none") //nolint:gochecknoglobals // sentinel
+
+// Run prints the log of the job's newest run.
+func (c *jobLogCommand) Run(s *session) error {
+	server, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	id, err := c.run(s, server)
+	if err != nil {
+		return err
+	}
+	if c.Follow {
+		end, err := server.FollowLog(s.ctx, id, 0, func(chunk client.Chunk) error {
+			_, err := io.WriteString(s.Out, chunk.Text)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(s.Err, "orch: the run ended: %s\n", howEnded(end))
+		return nil
+	}
+	for offset := int64(0); ; {
+		part, err := server.ReadLog(s.ctx, id, offset, 0)
+		if err != nil {
+			return err
+		}
+		if _, err := s.Out.Write(part.Text); err != nil {
+			return err
+		}
+		if part.Next >= part.End || len(part.Text) == 0 {
+			return nil
+		}
+		offset = part.Next
+	}
+}
+
+// run finds the run: the job's own, else the newest one that the job started for its task.
+func (c *jobLogCommand) run(s *session, server *client.Client) (uuid.UUID, error) {
+	j, err := server.GetJob(s.ctx, c.ID)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	if j.RunID != nil {
+		return *j.RunID, nil
+	}
+	if j.Task == nil {
+		return uuid.Nil, errNoRun
+	}
+	d, err := server.GetTask(s.ctx, *j.Task)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	var found *uuid.UUID
+	for _, run := range d.Runs { // newest first; the agent's own run tells more than a gate's
+		if run.JobID == c.ID && (found == nil || run.Purpose == purposeAgent) {
+			found = &run.ID
+			if run.Purpose == purposeAgent {
+				break
+			}
+		}
+	}
+	if found == nil {
+		return uuid.Nil, errNoRun
+	}
+	return *found, nil
+}
+
+type jobCancelCommand struct {
+	ID int64 `arg:"" help:"Number of the job."`
+}
+
+// Run cancels a job.
+func (c *jobCancelCommand) Run(s *session) error {
+	server, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	j, err := server.CancelJob(s.ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	if s.global.JSON {
+		return s.printJSON(j)
+	}
+	if j.State == api.JobRunning {
+		s.print("job %d was asked to stop", j.ID)
+	} else {
+		s.print("job %d is %s", j.ID, j.State)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"orch/api"
+	"orch/internal/client"
+)
+
+// queueRefresh is how often `orch queue --watch` looks.
+const queueRefresh = time.Second
+
+type queueCommand struct {
+	Watch bool `short:"w" help:"Stay and show it again every second."`
+}
+
+// Run shows the queue.
+func (c *queueCommand) Run(s *session) error {
+	server, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	if !c.Watch {
+		return s.queueOnce(server)
+	}
+	return s.queueWatch(server)
+}
+
+func (s *session) queueOnce(server *client.Client) error {
+	q, err := server.Queue(s.ctx)
+	if err != nil {
+		return err
+	}
+	if s.global.JSON {
+		return s.printJSON(q)
+	}
+	_, err = io.WriteString(s.Out, queueText(q))
+	return err
+}
+
+// queueWatch shows it until a stop signal. A server that restarts is waited for.
+func (s *session) queueWatch(server *client.Client) error {
+	ticker := time.NewTicker(queueRefresh)
+	defer ticker.Stop()
+	clear := ""
+	if newScreen(s.Out).interactive() {
+		clear = "\x1b[H\x1b[2J"
+	}
+	for {
+		ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
+		q, err := server.Queue(ctx)
+		cancel()
+		text := queueText(q)
+		if err != nil {
+			text = "orch: " + err.Error() + "; trying again\n"
+		}
+		if s.ctx.Err() != nil {
+			return nil
+		}
+		if s.global.JSON && err == nil {
+			err = s.printJSON(q)
+		} else {
+			_, err = io.WriteString(s.Out, clear+text)
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-s.ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// queueText is the snapshot for a person.
+func queueText(q api.Queue) string {
+	var b strings.Builder
+	c := q.Counts
+	fmt.Fprintf(&b, "%d running, %d queued · tasks: %d active, %d waiting, %d need you, %d landed · worker %s%s\n",
+		c.Running, c.Queued, q.Tasks.Active, q.Tasks.Waiting, q.Tasks.NeedsYou, q.Tasks.LandedTotal, q.Worker.Status, lanesText(q.Worker.Lanes))
+	if q.Snapshot.Status != "ok" {
+		fmt.Fprintf(&b, "this is how it was %s ago: %s\n", age(q.GeneratedAt), value(q.Snapshot.ErrorCode))
+	}
+	if q.Config.Status == "error" {
+		b.WriteString("orch.yaml can't be used, the last good one is in force: see the log, or `orch doctor`\n")
+	}
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	if len(q.Running) > 0 {
+		_, _ = fmt.Fprintln(w, "\nJOB\tTASK\tSTAGE\tAGENT\tATTEMPT\tPHASE\tRUNS FOR\tPID\tHEARTBEAT")
+		for _, r := range q.Running {
+			_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d/%d\t%s\t%s\t%s\t%s\n", r.JobID, orDash(value(r.Task)), orDash(value(r.Stage)),
+				orDash(value(r.Agent)), r.Attempt, r.MaxAttempts, orDash(value(r.Phase)), age(value(r.StartedAt)), number(r.Pid), seconds(r.HeartbeatAgeS))
+		}
+	}
+	if len(q.MergeQueue) > 0 {
+		_, _ = fmt.Fprintln(w, "\nLANDING ON\tTASK\tPLACE\tSTEP\tTRIES\tLAST ERROR")
+		for _, m := range q.MergeQueue {
+			_, _ = fmt.Fprintf(w, "%s %s\t%s\t%d\t%s\t%d\t%s\n", m.Repo, m.Target, m.Task, m.Position, m.Step, m.Attempt, orDash(value(m.LastError)))
+		}
+	}
+	_ = w.Flush()
+	return b.String()
+}
+
+func lanesText(lanes map[string]api.QueueLane) string {
+	names := make([]string, 0, len(lanes))
+	for name := range lanes {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var b strings.Builder
+	for _, name := range names {
+		fmt.Fprintf(&b, " · %s %d/%d", name, lanes[name].Busy, lanes[name].Slots)
+	}
+	return b.String()
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func number(n *int) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprint(*n)
+}
+
+func seconds(s *float64) string {
+	if s == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1fs", *s)
+}

@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"log/slog"
+
+	"orch/internal/app"
+	"orch/internal/process"
+)
+
+type serveCommand struct {
+	KillAgents bool `help:"End running agents at the stop, instead of leaving them to be followed after the next start."`
+}
+
+// Run runs the server until a stop signal.
+func (c *serveCommand) Run(s *session) error {
+	log := s.logger()
+	log.InfoContext(s.ctx, "agents run as the user that runs orch: what that user can read, they can read")
+	return app.Serve(s.ctx, app.Options{
+		Config: s.cfg, Logger: log, KillAgents: c.KillAgents, HurryUp: s.hurry,
+		Ready: func(up app.Started) {
+			log.InfoContext(s.ctx, "orch is up", slog.String("address", up.Addr), slog.String("socket", up.Socket),
+				slog.String("root", up.Root), slog.String("version", app.ProgramVersion()))
+			if up.Repositories == 0 {
+				log.InfoContext(s.ctx, "no repository is configured: add one with `orch init PATH`", slog.String("config", s.cfg.Data.File))
+			}
+		},
+	})
+}
+
+type versionCommand struct{}
+
+// Run prints the version.
+func (c *versionCommand) Run(s *session) error {
+	if s.global.JSON {
+		return s.printJSON(map[string]string{"version": app.ProgramVersion()})
+	}
+	s.print("orch %s", app.ProgramVersion())
+	return nil
+}
+
+type shimCommand struct {
+	Dir string `arg:"" help:"Run directory."`
+}
+
+// Run owns one run.
+func (c *shimCommand) Run(*session) error {
+	if code := c.exec(); code != exitDone {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+func (c shimCommand) exec() int { return process.RunShim(c.Dir) }

@@ -1,0 +1,3 @@
+#!/bin/sh
+# greet NAME: prints a greeting
+echo "Hello, $1!"
