@@ -199,6 +199,7 @@ create table runs (
   reset_at       timestamptz,
   session_id     text,
   summary        text not null default '',
+  question       text not null default '',
   cost_usd       numeric(12, 6),
   input_tokens   bigint,
   output_tokens  bigint,

@@ -1,0 +1,36 @@
+// Package agent runs programs for jobs: coding agents, gate commands and merge tests. It owns table runs.
+//
+// # A run
+//
+// A run is one execution of one program under a shim (package process). Its row says what it is for (task and key) and
+// how far it got; its directory, named by the run's id, holds what the shim knows. Of a task and key at most one run is
+// unconsumed, which a unique index guards.
+//
+//	intended   the row and the job's pin to this data root were committed together; nothing runs yet
+//	running    the program was seen alive and its pids were noted, on the row and on the job
+//	finished   the end was noted: how, and what it means (Outcome)
+//	consumed   whoever wanted the result has used it, in the transaction that moves its own state ([ConsumeTx])
+//
+// # Execute continues, it doesn't repeat
+//
+// [Runs.Execute] looks at the unconsumed run of its task and key:
+//
+//	none              a new one: Prepare, then intent and pin in one fenced transaction, then directory, then shim
+//	intended          a shim that came is followed. An intent of this very grant of the job may still get its shim, until
+//	                  start_by. One of an earlier grant is forbidden at once: a late shim finds that and starts nothing
+//	alive             followed
+//	finished          its result is returned
+//	dead              the shim was killed: what is left of the run is ended first, then it counts as crashed;
+//	                  as interrupted when the whole boot is over
+//
+// A run that never started, or that was cancelled, says nothing about the work: it is consumed here and a new one starts.
+//
+// Every write on behalf of the job goes through the lease. The end of a run is the exception: it is a fact about a
+// process of this data root, true whoever holds the job, so it is written under the condition that none was written yet.
+//
+// # Leaving
+//
+// When the worker stops, Execute leaves at once and the agent goes on; the next grant attaches to it. When the lease is
+// lost it leaves at once too, with the cause. When the job is to be cancelled it ends the run, waits for that, notes it
+// and returns queue.ErrCancelRequested.
+package agent

@@ -1,0 +1,204 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"orch/internal/process"
+)
+
+// end stops a run for a reason, waits until nothing of it is left, and notes it. An intent is forbidden instead.
+func (r *Runs) end(ctx context.Context, run Run, why process.Why) error {
+	for {
+		over, err := r.tryEnd(ctx, run, why)
+		if err != nil {
+			return err
+		}
+		if over {
+			break
+		}
+	}
+	res, err := r.judge(ctx, run)
+	if err != nil {
+		return err
+	}
+	return r.noteEnd(ctx, run.ID, res)
+}
+
+func (r *Runs) tryEnd(ctx context.Context, run Run, why process.Why) (over bool, err error) {
+	shim, err := process.OpenRun(r.dir(run.ID))
+	if errors.Is(err, process.ErrNoRun) && run.State == StateRunning {
+		return true, nil // it was seen alive, and its directory is lost
+	}
+	if forbidden, err := process.Forbid(r.dir(run.ID)); err != nil || forbidden {
+		return forbidden, err
+	}
+	if errors.Is(err, process.ErrNoRun) {
+		return false, nil // just made
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := shim.Stop(ctx, why); err != nil {
+		return false, err
+	}
+	// Not for ever: a shim that dies before it has named itself leaves something to forbid.
+	waiting, cancel := context.WithTimeoutCause(ctx, againAfter, errAgain)
+	defer cancel()
+	switch _, err := shim.Wait(waiting); {
+	case err == nil, errors.Is(err, process.ErrShimDead):
+		return true, nil
+	case errors.Is(err, errAgain), errors.Is(err, process.ErrNoShim):
+		return false, nil
+	default:
+		return false, err
+	}
+}
+
+// InterruptAll ends every living run of this root, for a stop after which none could live on. Their attempts are
+// given back.
+func (r *Runs) InterruptAll(ctx context.Context) error {
+	runs, err := r.open(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, run := range runs { // all at once get their SIGTERM before anyone is waited for
+		if shim, err := process.OpenRun(r.dir(run.ID)); err == nil {
+			failed = append(failed, shim.Stop(ctx, process.WhyInterrupted))
+		}
+	}
+	for _, run := range runs {
+		if err := r.end(ctx, run, process.WhyInterrupted); err != nil {
+			failed = append(failed, fmt.Errorf("interrupt run %s: %w", run.ID, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// Recover notes the ends that this root's runs came to while nobody looked, and ends what dead shims left. Living runs
+// and intents stay for the jobs that come back to them.
+func (r *Runs) Recover(ctx context.Context) error {
+	runs, err := r.open(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, run := range runs {
+		if err := r.recoverOne(ctx, run); err != nil {
+			failed = append(failed, fmt.Errorf("recover run %s: %w", run.ID, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (r *Runs) recoverOne(ctx context.Context, run Run) error {
+	shim, err := process.OpenRun(r.dir(run.ID))
+	switch {
+	case errors.Is(err, process.ErrNoRun) && run.State == StateIntended:
+		return nil
+	case errors.Is(err, process.ErrNoRun):
+	case err != nil:
+		return err
+	default:
+		st, err := shim.State()
+		if err != nil {
+			return err
+		}
+		if st.Status != process.StatusFinished && st.Status != process.StatusDead {
+			return nil
+		}
+	}
+	res, err := r.judge(ctx, run)
+	if err != nil {
+		return err
+	}
+	if err := r.noteEnd(ctx, run.ID, res); err != nil {
+		return err
+	}
+	r.log.InfoContext(ctx, "run had ended", slog.String("run_id", run.ID.String()), slog.Int64("task_id", run.TaskID),
+		slog.String("why", string(res.Exit.Why)), slog.String("outcome", string(res.Outcome)))
+	return nil
+}
+
+// judge says what a run that is over has come to. Whatever a dead shim left is ended before.
+func (r *Runs) judge(ctx context.Context, run Run) (Result, error) {
+	shim, err := process.OpenRun(r.dir(run.ID))
+	if errors.Is(err, process.ErrNoRun) {
+		if err := process.EndMarked(ctx, run.ID.String()); err != nil {
+			return Result{}, err
+		}
+		return lost(run, "run directory is lost"), nil
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	st, err := shim.State()
+	if err != nil {
+		return Result{}, err
+	}
+	exit, err := shim.Wait(ctx)
+	switch {
+	case errors.Is(err, process.ErrShimDead) && st.Rebooted:
+		exit = process.Exit{Why: process.WhyInterrupted, Error: "the machine was restarted"}
+	case errors.Is(err, process.ErrShimDead):
+		exit = process.Exit{Why: process.WhyShimDead, Error: err.Error()}
+	case err != nil:
+		return Result{}, err
+	}
+	return result(run, exit, shim.Log())
+}
+
+func lost(run Run, reason string) Result {
+	exit := process.Exit{Why: process.WhyShimDead, Error: reason}
+	return Result{RunID: run.ID, Exit: exit, Outcome: classify(exit, Report{})}
+}
+
+func result(run Run, exit process.Exit, log *process.Log) (Result, error) {
+	tail, err := log.Tail(tailBytes)
+	if err != nil {
+		return Result{}, err
+	}
+	if exit.LogBytes == 0 {
+		if exit.LogBytes, err = log.Size(); err != nil {
+			return Result{}, err
+		}
+	}
+	said := parseReport(tail)
+	return Result{
+		RunID: run.ID, Exit: exit, Outcome: classify(exit, said), Summary: said.Summary, Question: said.Question,
+		CostUSD: said.CostUSD, LogTail: lastOf(tail),
+	}, nil
+}
+
+// stored is the result of a run whose end was noted before: as the row has it, with what only the directory holds.
+func (r *Runs) stored(run Run) (Result, error) {
+	res := Result{RunID: run.ID, Summary: run.Summary, Question: run.Question, CostUSD: run.CostUSD}
+	if shim, err := process.OpenRun(r.dir(run.ID)); err == nil {
+		st, err := shim.State()
+		if err != nil {
+			return Result{}, err
+		}
+		if st.Exit != nil {
+			res.Exit = *st.Exit
+		}
+		tail, err := shim.Log().Tail(tailBytes)
+		if err != nil {
+			return Result{}, err
+		}
+		res.LogTail = lastOf(tail)
+	}
+	res.Exit.Code, res.Exit.LogBytes = run.ExitCode, run.LogBytes
+	if run.Signal != nil {
+		res.Exit.Signal = *run.Signal
+	}
+	if run.Ended != nil {
+		res.Exit.Why = process.Why(*run.Ended)
+	}
+	if run.Outcome != nil {
+		res.Outcome = *run.Outcome
+	}
+	return res, nil
+}

@@ -1,0 +1,228 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/db"
+	"orch/internal/process"
+	"orch/internal/queue"
+)
+
+const (
+	// phaseFollowing is the job's phase while its run lives.
+	phaseFollowing = "following"
+	// againAfter is how soon something that the database refused is tried again.
+	againAfter = 2 * time.Second
+	// endPatience is how long to wait for a run to end beyond its kill grace.
+	endPatience = 60 * time.Second
+	// notTakenPause is the time between looks at a run that isn't there yet.
+	notTakenPause = 20 * time.Millisecond
+)
+
+var (
+	errStartOver = errors.New("start_by has passed")
+	errAgain     = errors.New("try again")
+)
+
+// follow waits for the end of a run that isn't known to have ended, and notes it.
+func (a *attempt) follow(ctx context.Context, run Run, shim *process.Run) (Result, error) {
+	following, leave := a.following(ctx)
+	defer leave()
+	shim, err := a.takeUp(following, run, shim)
+	if err == nil && shim != nil {
+		err = a.wait(following, run, shim)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, queue.ErrCancelRequested):
+		return Result{}, a.cancel(ctx, run)
+	case errors.Is(err, process.ErrUnknown):
+		return Result{}, &queue.SnoozeError{After: elsewhereAfter, WaitingFor: "run_unknown"}
+	default:
+		return Result{}, err
+	}
+	res, err := a.ended(following, run)
+	if err != nil {
+		return Result{}, a.orCause(ctx, err)
+	}
+	return res, nil
+}
+
+// following is ctx, which is over at the worker's first stop signal too.
+func (a *attempt) following(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-a.lease.Stopping():
+			cancel(queue.ErrStopping)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// takeUp waits until the run's shim has taken it, or settles that it never will: then the run has ended as never_started.
+func (a *attempt) takeUp(ctx context.Context, run Run, shim *process.Run) (*process.Run, error) {
+	giveUp := process.BootClock()
+	if run.JobEpoch == a.lease.Job().Epoch {
+		giveUp += int64(a.cfg.StartWithin)
+	}
+	for {
+		left := time.Duration(giveUp - process.BootClock())
+		shim, err := a.taken(ctx, run, shim, left)
+		switch {
+		case err == nil:
+			return shim, nil
+		case errors.Is(err, errAgain):
+			continue
+		case errors.Is(err, process.ErrNoRun) && run.State == StateRunning:
+			return nil, nil //nolint:nilnil // the directory of a run that was seen alive is lost: ended deals with it
+		case errors.Is(err, process.ErrNoRun), errors.Is(err, errStartOver), errors.Is(err, process.ErrNoShim):
+		default:
+			return nil, err
+		}
+		forbidden, err := process.Forbid(a.dir(run.ID))
+		if err != nil {
+			return nil, err
+		}
+		if forbidden {
+			return nil, nil //nolint:nilnil // it has ended, without a shim
+		}
+	}
+}
+
+// taken looks for the shim for as long as it may still come.
+func (a *attempt) taken(ctx context.Context, run Run, shim *process.Run, left time.Duration) (*process.Run, error) {
+	if shim == nil {
+		var err error
+		shim, err = process.OpenRun(a.dir(run.ID))
+		if errors.Is(err, process.ErrNoRun) && left > 0 && run.State == StateIntended {
+			return nil, pause(ctx, notTakenPause)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	st, err := shim.State()
+	if err != nil {
+		return nil, err
+	}
+	if st.Status == process.StatusPending && left <= 0 {
+		return nil, errStartOver
+	}
+	// One that is alive but hasn't named its program yet is about to.
+	ctx, cancel := context.WithTimeoutCause(ctx, max(left, time.Second), errStartOver)
+	defer cancel()
+	if _, err := shim.WaitStarted(ctx); err != nil {
+		return nil, err
+	}
+	return shim, nil
+}
+
+// pause waits and then asks for another look.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return errAgain
+	}
+}
+
+// wait waits for the end of a run that a shim has taken, and meanwhile gets its pids noted.
+func (a *attempt) wait(ctx context.Context, run Run, shim *process.Run) error {
+	a.lease.SetPhase(phaseFollowing)
+	for noted := false; ; {
+		if !noted {
+			err := a.noteStart(ctx, run, shim)
+			if errors.Is(err, queue.ErrLeaseLost) || errors.Is(err, queue.ErrEnded) {
+				return err
+			}
+			if err != nil && ctx.Err() == nil {
+				a.log.WarnContext(ctx, "run followed, its start not noted yet",
+					slog.String("run_id", run.ID.String()), slog.String("error_code", db.Code(err)))
+			}
+			noted = err == nil
+		}
+		err := waitFor(ctx, shim, noted)
+		switch {
+		case errors.Is(err, errAgain):
+		case errors.Is(err, process.ErrShimDead):
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
+// waitFor waits for the end; not for ever while something is left to be noted.
+func waitFor(ctx context.Context, shim *process.Run, noted bool) error {
+	if !noted {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, againAfter, errAgain)
+		defer cancel()
+	}
+	_, err := shim.Wait(ctx)
+	return err
+}
+
+func (a *attempt) noteStart(ctx context.Context, run Run, shim *process.Run) error {
+	st, err := shim.State()
+	if err != nil || st.PIDs.Agent.IsZero() {
+		return err // it ended before there was a program
+	}
+	err = a.lease.Tx(ctx, func(tx pgx.Tx) error {
+		if err := startedTx(ctx, tx, run.ID, st.PIDs); err != nil {
+			return err
+		}
+		return a.lease.ProcessTx(ctx, tx, st.PIDs.Agent.PID, st.PIDs.Agent.StartedAt)
+	})
+	if err != nil {
+		return err
+	}
+	a.log.InfoContext(ctx, "run followed", slog.String("run_id", run.ID.String()), slog.Int("pid", st.PIDs.Agent.PID),
+		slog.Bool("resumed", run.JobEpoch != a.lease.Job().Epoch))
+	return nil
+}
+
+// ended judges a run that is over and notes it, as often as the database needs to be asked.
+func (a *attempt) ended(ctx context.Context, run Run) (Result, error) {
+	res, err := a.judge(ctx, run)
+	if err != nil {
+		return Result{}, err
+	}
+	for {
+		err := a.noteEnd(ctx, run.ID, res)
+		if err == nil {
+			break
+		}
+		if !db.Unreachable(err) {
+			return Result{}, err
+		}
+		if err := pause(ctx, againAfter); !errors.Is(err, errAgain) {
+			return Result{}, err
+		}
+	}
+	a.log.InfoContext(ctx, "run ended", slog.String("run_id", run.ID.String()),
+		slog.String("why", string(res.Exit.Why)), slog.String("outcome", string(res.Outcome)))
+	return res, nil
+}
+
+// cancel ends the run, waits for that and notes it. The run's own grace bounds it, not the lease: whoever asked for
+// the cancellation is told only when nothing runs any more.
+func (a *attempt) cancel(ctx context.Context, run Run) error {
+	ctx, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), a.cfg.KillGrace+endPatience, errStartOver)
+	defer stop()
+	if err := a.end(ctx, run, process.WhyCancelled); err != nil {
+		return fmt.Errorf("cancel run: %w", err)
+	}
+	return queue.ErrCancelRequested
+}

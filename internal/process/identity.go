@@ -1,0 +1,107 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Identity names one process for ever.
+type Identity struct {
+	Host         string `json:"host"`
+	BootID       string `json:"boot_id"`
+	PIDNamespace string `json:"pid_namespace"`
+	PID          int    `json:"pid"`
+	// StartedAt is the start time in clock ticks after the boot.
+	StartedAt int64 `json:"started_at"`
+}
+
+// IsZero reports whether no process is named.
+func (id Identity) IsZero() bool { return id == Identity{} }
+
+// Self names the calling process.
+func Self() (Identity, error) { return IdentityOf(os.Getpid()) }
+
+// IdentityOf names a process of the caller's own pid namespace.
+func IdentityOf(pid int) (Identity, error) {
+	id, err := here()
+	if err != nil {
+		return Identity{}, err
+	}
+	st, err := readStat(pid)
+	if err != nil {
+		return Identity{}, fmt.Errorf("identify process %d: %w", pid, err)
+	}
+	id.PID, id.StartedAt = pid, st.started
+	return id, nil
+}
+
+// here is what all processes that this one can see have in common.
+func here() (Identity, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return Identity{}, fmt.Errorf("read the host name: %w", err)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return Identity{}, fmt.Errorf("read the boot id: %w", err)
+	}
+	namespace, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return Identity{}, fmt.Errorf("read the pid namespace: %w", err)
+	}
+	return Identity{Host: host, BootID: strings.TrimSpace(string(boot)), PIDNamespace: namespace}, nil
+}
+
+// Verdict is what can be said about a process.
+type Verdict string
+
+// The three verdicts. Unknown is never to be taken for Dead.
+const (
+	Alive   Verdict = "alive"
+	Dead    Verdict = "dead"
+	Unknown Verdict = "unknown"
+)
+
+// Probe says whether a process lives. It is Unknown on another host or in another pid namespace, and Dead when the
+// host has booted since. A zombie is dead, and so is a process whose pid has a new owner.
+func Probe(id Identity) Verdict {
+	self, err := here()
+	if err != nil {
+		return Unknown
+	}
+	return probe(self, id)
+}
+
+func probe(self, id Identity) Verdict {
+	switch {
+	case id.PID <= 0 || id.BootID == "" || id.Host != self.Host:
+		return Unknown
+	case id.BootID != self.BootID:
+		return Dead
+	case id.PIDNamespace != self.PIDNamespace:
+		return Unknown
+	}
+	st, err := readStat(id.PID)
+	switch {
+	case err == nil && (st.zombie() || st.started != id.StartedAt):
+		return Dead
+	case err == nil:
+		return Alive
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH):
+		return Unknown
+	}
+	// A /proc mounted with hidepid doesn't show other users' processes; a signal still tells them from none.
+	switch err := unix.Kill(id.PID, 0); {
+	case errors.Is(err, unix.ESRCH):
+		return Dead
+	case errors.Is(err, unix.EPERM):
+		return Alive
+	default:
+		return Unknown
+	}
+}

@@ -1,0 +1,342 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrShimDead means that a run's shim died without a record; all that was left of the run has been ended.
+	ErrShimDead = errors.New("shim died without a record")
+	// ErrNoShim means that the shim ended without having taken the run; [Forbid] settles it.
+	ErrNoShim = errors.New("shim did not take the run")
+	// ErrUnknown means that this process can't see far enough to judge the run.
+	ErrUnknown = errors.New("run can't be judged from here")
+	// ErrNoRun means that there is no such run directory.
+	ErrNoRun = errors.New("no run directory")
+)
+
+// Status is what a run directory says about its run.
+type Status string
+
+// The states of a run, as doc.go tells them apart.
+const (
+	StatusPending  Status = "pending"
+	StatusAlive    Status = "alive"
+	StatusFinished Status = "finished"
+	StatusDead     Status = "dead"
+	StatusUnknown  Status = "unknown"
+)
+
+// State is a look at a run.
+type State struct {
+	Status Status
+	// Exit is set when the run has finished.
+	Exit *Exit
+	PIDs PIDs
+	// Rebooted is set when a run is dead because its whole boot is over.
+	Rebooted bool
+}
+
+const (
+	lookFirst = 2 * time.Millisecond
+	lookMost  = 500 * time.Millisecond
+)
+
+// Run is a run directory seen from outside.
+type Run struct {
+	dir  string
+	spec Spec
+	// shimGone is closed when a shim that this process started has been reaped; nil for others.
+	shimGone <-chan struct{}
+}
+
+// OpenRun looks at an existing run directory; ErrNoRun when there is none.
+func OpenRun(dir string) (*Run, error) {
+	r := &Run{dir: dir}
+	ok, err := readJSON(dir, specFile, &r.spec)
+	if err != nil {
+		return nil, fmt.Errorf("open run: %w", err)
+	}
+	if ok {
+		return r, nil
+	}
+	// One that was forbidden before it was made holds no spec.
+	if _, err := os.Stat(filepath.Join(dir, lockFile)); errors.Is(err, fs.ErrNotExist) { //nolint:gosec // the caller's own directory
+		return nil, fmt.Errorf("open run: %w", ErrNoRun)
+	}
+	return r, nil
+}
+
+// Spec is what the run was made with.
+func (r *Run) Spec() Spec { return r.spec }
+
+// ShimGone is closed once a shim that this process started has been reaped; nil for a run that was only opened.
+func (r *Run) ShimGone() <-chan struct{} { return r.shimGone }
+
+// Log reads the run's output.
+func (r *Run) Log() *Log {
+	return &Log{dir: r.dir, ended: func() bool {
+		st, err := r.State()
+		return err == nil && (st.Status == StatusFinished || st.Status == StatusDead)
+	}}
+}
+
+// State looks at the run once.
+func (r *Run) State() (State, error) {
+	st, done, err := r.record()
+	if err != nil || done {
+		return st, err
+	}
+	l, err := tryLock(r.dir, unix.LOCK_SH)
+	if errors.Is(err, errLocked) {
+		st, done, err = r.record() // pid.json may have come between
+		if err == nil && !done {
+			st.Status = StatusAlive
+		}
+		return st, err
+	}
+	if err != nil {
+		return State{}, fmt.Errorf("look at run: %w", err)
+	}
+	// Look again, under the lock: the shim may have finished since, and one that comes now must not write pid.json
+	// between this lock and this look, or it would seem dead.
+	defer l.release()
+	st, done, err = r.record()
+	if err != nil || done {
+		return st, err
+	}
+	return r.withoutShim(st)
+}
+
+// record reads what the shim left behind; done when it is a finished run.
+func (r *Run) record() (State, bool, error) {
+	var st State
+	if _, err := readJSON(r.dir, pidFile, &st.PIDs); err != nil {
+		return State{}, false, fmt.Errorf("look at run: %w", err)
+	}
+	var exit Exit
+	ok, err := readJSON(r.dir, exitFile, &exit)
+	if err != nil {
+		return State{}, false, fmt.Errorf("look at run: %w", err)
+	}
+	if ok {
+		st.Status, st.Exit = StatusFinished, &exit
+	}
+	return st, ok, nil
+}
+
+// withoutShim judges a run whose lock is free and which has no exit.json.
+func (r *Run) withoutShim(st State) (State, error) {
+	if st.PIDs.Shim.IsZero() {
+		st.Status = StatusPending
+		return st, nil
+	}
+	self, err := here()
+	if err != nil {
+		return State{}, fmt.Errorf("look at run: %w", err)
+	}
+	switch shim := st.PIDs.Shim; {
+	case shim.Host != self.Host:
+		st.Status = StatusUnknown
+	case shim.BootID != self.BootID:
+		st.Status, st.Rebooted = StatusDead, true
+	case shim.PIDNamespace != self.PIDNamespace:
+		st.Status = StatusUnknown
+	default:
+		st.Status = StatusDead
+	}
+	return st, nil
+}
+
+// WaitStarted waits until the program runs or the run is over. ErrNoShim when the shim came to nothing.
+func (r *Run) WaitStarted(ctx context.Context) (State, error) {
+	for pause := lookFirst; ; pause = min(2*pause, lookMost) {
+		gone := r.reaped() // before the look: a reaped shim has left all it ever will
+		st, err := r.State()
+		if err != nil {
+			return State{}, err
+		}
+		switch {
+		case st.Status == StatusAlive && st.PIDs.Agent.IsZero():
+		case st.Status != StatusPending:
+			return st, nil
+		case gone:
+			return st, ErrNoShim
+		}
+		if err := r.pause(ctx, pause); err != nil {
+			return st, err
+		}
+	}
+}
+
+// Wait waits for the end. When the shim is dead it ends whatever is left of the run first and gives ErrShimDead.
+// A run that is pending stays so until somebody starts or forbids it: bound the wait, or expect ErrNoShim from a
+// shim of this process's own. The error is the cause of ctx when that ends the wait.
+func (r *Run) Wait(ctx context.Context) (Exit, error) {
+	watched := false
+	for pause := lookFirst; ; pause = min(2*pause, lookMost) {
+		gone := r.reaped()
+		st, err := r.State()
+		if err != nil {
+			return Exit{}, err
+		}
+		switch st.Status {
+		case StatusFinished:
+			return *st.Exit, nil
+		case StatusDead:
+			if err := r.endRemains(ctx, st); err != nil {
+				return Exit{}, err
+			}
+			return Exit{}, ErrShimDead
+		case StatusUnknown:
+			return Exit{}, ErrUnknown
+		case StatusPending:
+			if gone {
+				return Exit{}, ErrNoShim
+			}
+		case StatusAlive:
+			if !watched && waitExit(ctx, st.PIDs.Shim) == nil {
+				watched = true // look at once, but don't spin if the lock is held for another reason
+				continue
+			}
+		}
+		if err := r.pause(ctx, pause); err != nil {
+			return Exit{}, err
+		}
+	}
+}
+
+func (r *Run) reaped() bool {
+	select {
+	case <-r.shimGone:
+		return true
+	default:
+		return false
+	}
+}
+
+// pause waits a little, less when the shim of this process ends, and gives the cause of ctx.
+func (r *Run) pause(ctx context.Context, d time.Duration) error {
+	if r.reaped() {
+		return sleep(ctx, d)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-r.shimGone:
+	case <-timer.C:
+	}
+	return nil
+}
+
+// Stop asks the shim to end the run for a reason; the first reason given stands. It doesn't wait: Wait does. When the
+// shim is dead, Stop ends what is left of the run itself. A pending run ends when its shim comes.
+func (r *Run) Stop(ctx context.Context, why Why) error {
+	st, err := r.State()
+	if err != nil {
+		return err
+	}
+	if st.Status == StatusFinished {
+		return nil
+	}
+	if err := writeStop(r.dir, why); err != nil {
+		return err
+	}
+	// Only now: a shim that wrote pid.json before this look is signalled, and one that does it later sees the file.
+	st, err = r.State()
+	if err != nil {
+		return err
+	}
+	switch st.Status {
+	case StatusUnknown:
+		return ErrUnknown
+	case StatusDead:
+		return r.endRemains(ctx, st)
+	case StatusAlive:
+		if st.PIDs.Shim.IsZero() {
+			return nil
+		}
+		return stopShim(st.PIDs.Shim)
+	default:
+		return nil
+	}
+}
+
+func stopShim(shim Identity) error {
+	switch Probe(shim) {
+	case Unknown:
+		return ErrUnknown
+	case Dead:
+		return nil
+	default:
+	}
+	err := sendSignal(stat{pid: shim.PID, started: shim.StartedAt}, unix.SIGTERM)
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("stop run: %w", err)
+	}
+	return nil
+}
+
+// writeStop leaves the reason; one that is there already stays.
+func writeStop(dir string, why Why) error {
+	tmp, err := os.CreateTemp(dir, stopFile+".*")
+	if err != nil {
+		return fmt.Errorf("stop run: %w", err)
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }()
+	_, err = tmp.WriteString(string(why))
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = os.Link(tmp.Name(), filepath.Join(dir, stopFile))
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("stop run: %w", err)
+	}
+	return nil
+}
+
+// Forbid gives up a run that no shim has taken: whatever shim comes later starts nothing. False when a shim was
+// faster, or somebody is deciding this very moment: look again.
+func (r *Run) Forbid() (bool, error) { return Forbid(r.dir) }
+
+// Forbid is Run.Forbid for a run directory that need not exist: then it is made, so that a late Create fails.
+func Forbid(dir string) (bool, error) {
+	verdict := Exit{Why: WhyNeverStarted, FinishedAt: time.Now()}
+	err := place(dir, func(tmp string) error { return writeJSON(tmp, exitFile, verdict) })
+	if err == nil {
+		return true, syncDir(filepath.Dir(dir))
+	}
+	if !errors.Is(err, ErrExists) {
+		return false, fmt.Errorf("forbid run: %w", err)
+	}
+	l, err := lockExclusively(dir)
+	if errors.Is(err, errLocked) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("forbid run: %w", err)
+	}
+	defer l.release()
+	st, done, err := (&Run{dir: dir}).record()
+	switch {
+	case err != nil:
+		return false, err
+	case done:
+		return st.Exit.Why == WhyNeverStarted, nil
+	case !st.PIDs.Shim.IsZero():
+		return false, nil
+	}
+	if err := writeJSON(dir, exitFile, verdict); err != nil {
+		return false, fmt.Errorf("forbid run: %w", err)
+	}
+	return true, nil
+}

@@ -1,0 +1,232 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names in a run directory.
+const (
+	specFile  = "spec.json"
+	stdinFile = "stdin"
+	tmpDir    = "tmp"
+	lockFile  = "lock"
+	pidFile   = "pid.json"
+	stopFile  = "stop"
+	exitFile  = "exit.json"
+	errFile   = "shim.err"
+)
+
+const (
+	// DefaultLogCap bounds a log whose spec names no cap.
+	DefaultLogCap int64 = 64 << 20
+	// DefaultKillGrace is the time between SIGTERM and SIGKILL when the spec names none.
+	DefaultKillGrace = 10 * time.Second
+)
+
+var (
+	// ErrExists means that the run directory is there already.
+	ErrExists = errors.New("run directory exists")
+	// ErrBadSpec means that a spec can't be run.
+	ErrBadSpec = errors.New("bad run spec")
+)
+
+// Spec says what to run.
+type Spec struct {
+	RunID string   `json:"run_id"`
+	Argv  []string `json:"argv"`
+	// Dir is the absolute path of the working directory.
+	Dir string `json:"dir"`
+	// Stdin is the name of a file in the run directory; empty for none.
+	Stdin string `json:"stdin,omitempty"`
+	// EnvNames tells a reader which variables were set; the values are only in the shim's environment.
+	EnvNames []string `json:"env_names,omitempty"`
+	// Timeout bounds the whole run, StallTimeout a silence; zero is no limit.
+	Timeout      time.Duration `json:"timeout_ns,omitempty"`
+	StallTimeout time.Duration `json:"stall_timeout_ns,omitempty"`
+	KillGrace    time.Duration `json:"kill_grace_ns,omitempty"`
+	// LogCap bounds the log in bytes.
+	LogCap int64 `json:"log_cap,omitempty"`
+	// StartBy is the latest start, in nanoseconds of CLOCK_BOOTTIME; zero is no limit.
+	StartBy int64 `json:"start_by,omitempty"`
+}
+
+// StdinPath is the file that the program of a run directory is fed.
+func StdinPath(dir string) string { return filepath.Join(dir, stdinFile) }
+
+func (s Spec) validate() error {
+	switch {
+	case s.RunID == "":
+		return fmt.Errorf("%w: no run id", ErrBadSpec)
+	case len(s.Argv) == 0 || s.Argv[0] == "":
+		return fmt.Errorf("%w: no command", ErrBadSpec)
+	case !filepath.IsAbs(s.Dir):
+		return fmt.Errorf("%w: directory %q is not absolute", ErrBadSpec, s.Dir)
+	case s.Timeout < 0 || s.StallTimeout < 0 || s.KillGrace < 0 || s.LogCap < 0:
+		return fmt.Errorf("%w: negative limit", ErrBadSpec)
+	}
+	return nil
+}
+
+func (s Spec) killGrace() time.Duration {
+	if s.KillGrace == 0 {
+		return DefaultKillGrace
+	}
+	return s.KillGrace
+}
+
+// Why says what brought a run to its end.
+type Why string
+
+// The reasons for an end.
+const (
+	WhyExited       Why = "exited"
+	WhyTimeout      Why = "timeout"
+	WhyStalled      Why = "stalled"
+	WhyCancelled    Why = "cancelled"
+	WhyOrphaned     Why = "orphaned"
+	WhyInterrupted  Why = "interrupted"
+	WhyNeverStarted Why = "never_started"
+	// WhyShimDead is never in a record: it is for those who note that there is none.
+	WhyShimDead Why = "shim_dead"
+)
+
+// Exit is how a run ended. A program that was started has either a Code or a Signal.
+type Exit struct {
+	Code       *int      `json:"code,omitempty"`
+	Signal     string    `json:"signal,omitempty"`
+	Why        Why       `json:"why"`
+	StartedAt  time.Time `json:"started_at,omitzero"`
+	FinishedAt time.Time `json:"finished_at,omitzero"`
+	// UserTime, SystemTime and MaxRSSBytes are the program's own, without descendants that it didn't wait for. The kernel
+	// counts the moment before the exec too, so MaxRSSBytes is never less than the shim's own.
+	UserTime    time.Duration `json:"user_time_ns,omitempty"`
+	SystemTime  time.Duration `json:"system_time_ns,omitempty"`
+	MaxRSSBytes int64         `json:"max_rss_bytes,omitempty"`
+	// LogBytes counts all output, dropped or not.
+	LogBytes int64 `json:"log_bytes"`
+	// Error says what went wrong around the program: it wasn't found, or something could not be ended.
+	Error string `json:"error,omitempty"`
+}
+
+// PIDs are the processes of a run; zero until they are known.
+type PIDs struct {
+	Shim  Identity `json:"shim"`
+	Agent Identity `json:"agent"`
+}
+
+// BootClock is CLOCK_BOOTTIME in nanoseconds: it goes on while the machine sleeps and never jumps.
+func BootClock() int64 {
+	var ts unix.Timespec
+	// The kernel refuses only unknown clocks.
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
+	return ts.Nano()
+}
+
+// Create makes a run directory with everything that a shim needs. It is there afterwards or it isn't; ErrExists if
+// it was there before, even as one that was only forbidden.
+func Create(dir string, spec Spec, stdin []byte) error {
+	spec.Stdin = ""
+	if len(stdin) > 0 {
+		spec.Stdin = stdinFile
+	}
+	if err := spec.validate(); err != nil {
+		return err
+	}
+	return place(dir, func(tmp string) error {
+		if err := os.Mkdir(filepath.Join(tmp, tmpDir), 0o700); err != nil {
+			return fmt.Errorf("create temporary directory: %w", err)
+		}
+		if spec.Stdin != "" {
+			if err := os.WriteFile(filepath.Join(tmp, stdinFile), stdin, 0o600); err != nil {
+				return fmt.Errorf("write stdin: %w", err)
+			}
+		}
+		return writeJSON(tmp, specFile, spec)
+	})
+}
+
+// place fills a new directory with a lock file and whatever fill adds, and gives it its name only then.
+func place(dir string, fill func(tmp string) error) error {
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
+	if err != nil {
+		return fmt.Errorf("create run directory: %w", err)
+	}
+	err = os.WriteFile(filepath.Join(tmp, lockFile), nil, 0o600)
+	if err == nil {
+		err = fill(tmp)
+	}
+	if err == nil {
+		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, dir, unix.RENAME_NOREPLACE)
+	}
+	if err == nil {
+		return nil
+	}
+	_ = os.RemoveAll(tmp)
+	if errors.Is(err, fs.ErrExist) {
+		err = ErrExists
+	}
+	return fmt.Errorf("create run directory: %w", err)
+}
+
+// writeJSON replaces dir/name: after it returns nil, a power cut can't take the content back.
+func writeJSON(dir, name string, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	return writeDurable(dir, name, append(raw, '\n'))
+}
+
+func writeDurable(dir, name string, content []byte) error {
+	tmp := filepath.Join(dir, name+".tmp")
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, filepath.Join(dir, name))
+	}
+	if err == nil {
+		err = syncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync directory: %w", err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("sync directory: %w", err)
+	}
+	return nil
+}
+
+// readJSON reports false when the file isn't there. Files are renamed into place, so a torn one is an error.
+func readJSON(dir, name string, into any) (bool, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, name)) //nolint:gosec // the caller's own directory
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", name, err)
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return false, fmt.Errorf("read %s: %w", name, err)
+	}
+	return true, nil
+}
