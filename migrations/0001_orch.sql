@@ -94,6 +94,7 @@ create index jobs_queued_keyed on jobs (lane, concurrency_key, priority desc, ru
 create index jobs_running on jobs (id) where state = 'running';
 create unique index jobs_dedupe on jobs (dedupe_key) where dedupe_key is not null and state in ('queued', 'running');
 create unique index jobs_concurrency on jobs (concurrency_key) where concurrency_key is not null and state = 'running';
+create index jobs_failed on jobs (lane, kind) where state = 'failed';
 create index jobs_task on jobs (task_id, id) where task_id is not null;
 create index jobs_finished on jobs (finished_at) where state in ('succeeded', 'cancelled');
 

@@ -1,0 +1,184 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"orch/internal/forge"
+)
+
+// Check says whether orch could land on the repository now.
+func (l *Local) Check(ctx context.Context, repo forge.Repo) (forge.Checked, error) {
+	r, err := l.open(repo.Location)
+	if err != nil {
+		return forge.Checked{}, err
+	}
+	base, err := l.base(ctx, r, repo.Base)
+	if err != nil {
+		return forge.Checked{}, err
+	}
+	head, err := l.head(ctx, r, base)
+	if err != nil {
+		return forge.Checked{}, err
+	}
+	all, err := l.checkouts(ctx, r)
+	if err != nil {
+		return forge.Checked{}, err
+	}
+	checked := forge.Checked{Base: base, Head: head, Path: r.path}
+	checked.Bare = !slices.ContainsFunc(all, func(c checkout) bool { return c.gitDir == r.gitDir })
+	if err := l.ready(ctx, all, base); err != nil {
+		return forge.Checked{}, err
+	}
+	if with := having(all, base); len(with) > 0 {
+		checked.CheckedOut = with[0].workTree
+	}
+	return checked, nil
+}
+
+// ready refuses a landing on a branch while work trees couldn't follow it.
+func (l *Local) ready(ctx context.Context, all []checkout, branch string) error {
+	for _, c := range all {
+		if what := unfinished(c, branch); what != "" {
+			return problem(forge.CodeUnfinished, "finish or abort it", "%s has an unfinished %s on %s", c.workTree, what, branch)
+		}
+	}
+	for _, c := range having(all, branch) {
+		if err := l.clean(ctx, c, branch); err != nil {
+			return err
+		}
+		if err := l.unfiltered(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unfinished names the operation that is under way in a checkout and would end on branch.
+func unfinished(c checkout, branch string) string {
+	for file, what := range map[string]string{
+		"MERGE_HEAD": "merge", "CHERRY_PICK_HEAD": "cherry-pick", "REVERT_HEAD": "revert",
+		"rebase-merge": "rebase", "rebase-apply": "rebase", "sequencer": "cherry-pick or revert",
+	} {
+		path := filepath.Join(c.gitDir, file)
+		if _, err := os.Lstat(path); err != nil {
+			continue
+		}
+		// A rebase detaches HEAD and moves its branch at its end.
+		rebased, _ := os.ReadFile(filepath.Join(path, "head-name"))
+		if c.branch == "refs/heads/"+branch || strings.TrimSpace(string(rebased)) == "refs/heads/"+branch {
+			return what
+		}
+	}
+	return ""
+}
+
+// clean refuses a checkout with changes that weren't committed, or whose index is in use.
+func (l *Local) clean(ctx context.Context, c checkout, branch string) error {
+	lock := filepath.Join(c.gitDir, "index.lock")
+	if _, err := os.Lstat(lock); err == nil && !oursAndStale(lock) {
+		return locked(lock)
+	}
+	off, err := l.filtersOff(ctx, c.gitDir)
+	if err != nil {
+		return err
+	}
+	args := slices.Concat(off, []string{"status", "--porcelain=v1", "-z", "--untracked-files=no", "--ignore-submodules=dirty", "--no-renames"})
+	out, err := l.git.RunTree(ctx, c.gitDir, c.workTree, "", nil, args...)
+	if err != nil {
+		return fmt.Errorf("look for changes in %s: %w", c.workTree, translate(err))
+	}
+	entries := splitNUL(out)
+	if len(entries) == 0 {
+		return nil
+	}
+	for i, e := range entries {
+		entries[i] = e[min(3, len(e)):]
+	}
+	return problem(forge.CodeDirty, "commit or stash them, or check out another branch there",
+		"%s has %s checked out with uncommitted changes: %s", c.workTree, branch, some(entries))
+}
+
+// filters are the names of the filters that a repository's own configuration defines, but for LFS's.
+func (l *Local) filters(ctx context.Context, gitDir string) ([]string, error) {
+	out, err := l.git.Run(ctx, gitDir, nil, "config", "--name-only", "-z", "--get-regexp", `^filter\.`)
+	if exitCode(err) == 1 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read filters of %s: %w", gitDir, err)
+	}
+	var names []string
+	for _, key := range splitNUL(out) {
+		name := strings.TrimPrefix(key, "filter.")
+		if dot := strings.LastIndexByte(name, '.'); dot > 0 && name[:dot] != "lfs" {
+			names = append(names, name[:dot])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// filtersOff are flags for git with which it runs none of the repository's filters: their input would be
+// what an agent wrote.
+func (l *Local) filtersOff(ctx context.Context, gitDir string) ([]string, error) {
+	names, err := l.filters(ctx, gitDir)
+	if err != nil {
+		return nil, err
+	}
+	var flags []string
+	for _, name := range names {
+		if strings.Contains(name, "=") {
+			return nil, problem(forge.CodeFilters, "rename it", "the filter %q can't be switched off", name)
+		}
+		for _, setting := range []string{"clean=", "smudge=", "process=", "required=false"} {
+			flags = append(flags, "-c", "filter."+name+"."+setting)
+		}
+	}
+	return flags, nil
+}
+
+// unfiltered refuses a checkout whose files go through a filter, since what Refresh would write isn't what is expected there.
+func (l *Local) unfiltered(ctx context.Context, c checkout) error {
+	names, err := l.filters(ctx, c.gitDir)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	files, err := l.git.RunTree(ctx, c.gitDir, c.workTree, "", nil, "ls-files", "-z")
+	if err != nil {
+		return fmt.Errorf("list files of %s: %w", c.workTree, err)
+	}
+	out, err := l.git.RunTree(ctx, c.gitDir, c.workTree, "", files, "check-attr", "-z", "--stdin", "filter")
+	if err != nil {
+		return fmt.Errorf("read attributes of %s: %w", c.workTree, err)
+	}
+	fields := splitNUL(out)
+	for i := 0; i+2 < len(fields); i += 3 {
+		if slices.Contains(names, fields[i+2]) {
+			return problem(forge.CodeFilters, "check out another branch there, or give a bare repository",
+				"%s uses the filter %q for %s, which orch does not run", c.workTree, fields[i+2], fields[i])
+		}
+	}
+	return nil
+}
+
+// some names a few of many paths.
+func some(paths []string) string {
+	const few = 5
+	if len(paths) <= few {
+		return strings.Join(paths, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(paths[:few], ", "), len(paths)-few)
+}
+
+func splitNUL(out []byte) []string {
+	s := strings.TrimSuffix(string(out), "\x00")
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, "\x00")
+}

@@ -1,0 +1,236 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"orch/internal/forge"
+)
+
+// Land moves the target branch from Old to New by one compare-and-swap.
+func (l *Local) Land(ctx context.Context, repo forge.Repo, landing forge.Landing) (forge.LandResult, error) {
+	r, err := l.open(repo.Location)
+	if err != nil {
+		return forge.LandResult{}, err
+	}
+	result, err := l.land(ctx, r, landing)
+	if err != nil {
+		return forge.LandResult{}, fmt.Errorf("land %.12s on %s: %w", landing.New, landing.Base, err)
+	}
+	return result, nil
+}
+
+func (l *Local) land(ctx context.Context, r *repository, landing forge.Landing) (forge.LandResult, error) {
+	all, err := l.checkouts(ctx, r)
+	if err != nil {
+		return forge.LandResult{}, err
+	}
+	with := having(all, landing.Base)
+	var result forge.LandResult
+	if len(with) > 0 {
+		result.CheckedOut = with[0].workTree
+	}
+	now, err := l.head(ctx, r, landing.Base)
+	if err != nil {
+		return result, err
+	}
+	if now != landing.Old {
+		return l.already(ctx, r, landing, result)
+	}
+	if err := l.ready(ctx, all, landing.Base); err != nil {
+		return result, err
+	}
+	if err := l.fetch(ctx, r, landing.Mirror, landing.New); err != nil {
+		return result, err
+	}
+	descends, err := l.isAncestor(ctx, r, landing.Old, landing.New)
+	if err != nil {
+		return result, err
+	}
+	if !descends {
+		return result, problem(forge.CodeRewind, "", "%.12s does not build on %.12s", landing.New, landing.Old)
+	}
+	for _, c := range with {
+		if err := l.unobstructed(ctx, c, landing.Old, landing.New); err != nil {
+			return result, err
+		}
+	}
+	if err := l.swap(ctx, r, landing); err != nil {
+		return l.afterFailure(ctx, r, landing, result, err)
+	}
+	return result, nil
+}
+
+// already tells a landing that was made before from a base that moved.
+func (l *Local) already(ctx context.Context, r *repository, landing forge.Landing, result forge.LandResult) (forge.LandResult, error) {
+	landed, err := l.contains(ctx, r, landing.Base, landing.New)
+	if err != nil {
+		return result, err
+	}
+	if !landed {
+		return result, forge.ErrBaseMoved
+	}
+	result.Already = true
+	return result, nil
+}
+
+// afterFailure looks at what a failed swap left, since its answer is no proof of anything.
+func (l *Local) afterFailure(ctx context.Context, r *repository, landing forge.Landing, result forge.LandResult, failed error) (forge.LandResult, error) {
+	now, err := l.head(ctx, r, landing.Base)
+	switch {
+	case err != nil:
+		return result, errors.Join(translate(failed), err)
+	case now == landing.New:
+		return result, nil
+	case now != landing.Old:
+		return l.already(ctx, r, landing, result)
+	}
+	return result, translate(failed)
+}
+
+// swap is the compare-and-swap.
+func (l *Local) swap(ctx context.Context, r *repository, landing forge.Landing) error {
+	transaction := fmt.Sprintf("start\nupdate refs/heads/%s %s %s\nprepare\ncommit\n", landing.Base, landing.New, landing.Old)
+	message := "orch: land " + strings.Join(strings.Fields(landing.Key), " ")
+	_, err := l.git.Run(ctx, r.gitDir, []byte(transaction), "update-ref", "-m", message, "--stdin")
+	return err
+}
+
+// fetch brings what refspec names from a mirror into the repository; a bare commit id brings objects and leaves no trace else.
+func (l *Local) fetch(ctx context.Context, r *repository, mirror, refspec string) error {
+	_, err := l.git.Run(ctx, r.gitDir, nil, "fetch", "-q", "--no-tags", "--no-prune", "--refmap=", "--no-write-fetch-head",
+		"--no-auto-maintenance", "--no-recurse-submodules", "--no-show-forced-updates", "--", mirror, refspec)
+	if err != nil {
+		return fmt.Errorf("copy commits: %w", translate(err))
+	}
+	return nil
+}
+
+func (l *Local) isAncestor(ctx context.Context, r *repository, a, b string) (bool, error) {
+	_, err := l.git.Run(ctx, r.gitDir, nil, "merge-base", "--is-ancestor", a, b)
+	if exitCode(err) == 1 {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("compare %.12s with %.12s: %w", a, b, err)
+	}
+	return true, nil
+}
+
+// contains says whether commit is in a branch's history; one that the repository doesn't even have is not.
+func (l *Local) contains(ctx context.Context, r *repository, branch, commit string) (bool, error) {
+	if _, err := l.git.Run(ctx, r.gitDir, nil, "cat-file", "-e", commit+"^{commit}"); err != nil {
+		if exitCode(err) > 0 {
+			return false, nil
+		}
+		return false, fmt.Errorf("look for %.12s: %w", commit, err)
+	}
+	return l.isAncestor(ctx, r, commit, "refs/heads/"+branch)
+}
+
+// Landed says whether commit is in the history of target.
+func (l *Local) Landed(ctx context.Context, repo forge.Repo, target, commit string) (bool, error) {
+	r, err := l.open(repo.Location)
+	if err != nil {
+		return false, err
+	}
+	if _, err := l.head(ctx, r, target); err != nil {
+		return false, err
+	}
+	return l.contains(ctx, r, target, commit)
+}
+
+// Publish copies a ref below refs/orch/, or a branch below orch/, from a mirror.
+func (l *Local) Publish(ctx context.Context, repo forge.Repo, mirrorDir, ref string) error {
+	r, err := l.openFor(repo, ref)
+	if err != nil {
+		return err
+	}
+	if err := l.fetch(ctx, r, mirrorDir, "+"+ref+":"+ref); err != nil {
+		return fmt.Errorf("publish %s: %w", ref, err)
+	}
+	return nil
+}
+
+// Unpublish removes a ref that Publish made.
+func (l *Local) Unpublish(ctx context.Context, repo forge.Repo, ref string) error {
+	r, err := l.openFor(repo, ref)
+	if err != nil {
+		return err
+	}
+	if _, err := l.git.Run(ctx, r.gitDir, nil, "update-ref", "--no-deref", "-d", ref); err != nil {
+		return fmt.Errorf("unpublish %s: %w", ref, translate(err))
+	}
+	return nil
+}
+
+func (l *Local) openFor(repo forge.Repo, ref string) (*repository, error) {
+	if !strings.HasPrefix(ref, "refs/orch/") && !strings.HasPrefix(ref, "refs/heads/orch/") {
+		return nil, problem(forge.CodeRefused, "", "orch publishes only below refs/orch/ and refs/heads/orch/, not %q", ref)
+	}
+	return l.open(repo.Location)
+}
+
+// unobstructed refuses a landing that would write over files which git doesn't track. read-tree looks after most of them,
+// but takes ignored ones for worthless.
+func (l *Local) unobstructed(ctx context.Context, c checkout, old, to string) error {
+	changes, err := l.changes(ctx, c.gitDir, old, to)
+	if err != nil {
+		return err
+	}
+	deleted := map[string]bool{}
+	for _, ch := range changes {
+		deleted[ch.path] = ch.status == 'D'
+	}
+	var inTheWay []string
+	for _, ch := range changes {
+		if ch.status == 'A' {
+			if path := obstacle(c.workTree, ch.path, deleted); path != "" {
+				inTheWay = append(inTheWay, path)
+			}
+		}
+	}
+	if len(inTheWay) == 0 {
+		return nil
+	}
+	return problem(forge.CodeOverwrites, "move them away, or check out another branch there",
+		"untracked files in %s would be overwritten: %s", c.workTree, some(inTheWay))
+}
+
+// obstacle is what stands where path would be made and won't be removed by the landing itself, or "".
+func obstacle(workTree, path string, deleted map[string]bool) string {
+	parts := strings.Split(path, "/")
+	for i := range parts {
+		at := strings.Join(parts[:i+1], "/")
+		info, err := os.Lstat(filepath.Join(workTree, at))
+		switch {
+		case err != nil:
+			return ""
+		case !info.IsDir() && deleted[at]:
+			return ""
+		case !info.IsDir():
+			return at
+		}
+	}
+	found := "" // path is a directory: all in it must go
+	_ = filepath.WalkDir(filepath.Join(workTree, path), func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			found = path // what can't be looked at is somebody's
+			return fs.SkipAll
+		}
+		if d.IsDir() {
+			return nil
+		}
+		if rel, err := filepath.Rel(workTree, name); err == nil && !deleted[rel] {
+			found = rel
+			return fs.SkipAll
+		}
+		return nil
+	})
+	return found
+}

@@ -1,0 +1,161 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// checkoutMarker is the file in a .git directory that says: made by Checkout, may be thrown away.
+const checkoutMarker = "orch-checkout"
+
+// Checkout puts exactly one commit into dir, as a repository of its own on a detached HEAD. It borrows the mirror's
+// objects. dir appears at once and whole; a former checkout there is replaced, anything else is ErrForeign.
+// RemoveAll drops it.
+func (m *Mirror) Checkout(ctx context.Context, dir, commit string) error {
+	if err := m.checkout(ctx, dir, commit); err != nil {
+		return fmt.Errorf("check out %.12s: %w", commit, err)
+	}
+	return nil
+}
+
+func (m *Mirror) checkout(ctx context.Context, dir, commit string) error {
+	if err := throwAway(dir); err != nil {
+		return err
+	}
+	temp := hidden(dir, "new")
+	if err := RemoveAll(temp); err != nil {
+		return err
+	}
+	s := skeleton{head: commit, files: map[string]string{checkoutMarker: commit + "\n"}}
+	if err := m.build(ctx, temp, commit, s); err != nil {
+		return err
+	}
+	return os.Rename(temp, dir)
+}
+
+// throwAway removes what Checkout made at dir.
+func throwAway(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(entries) > 0 {
+		if _, err := os.Lstat(filepath.Join(dir, ".git", checkoutMarker)); err != nil {
+			return fmt.Errorf("%s: %w", dir, ErrForeign)
+		}
+	}
+	return RemoveAll(dir)
+}
+
+// skeleton is a .git directory to be: written directly, it costs no process and has nothing that isn't wanted.
+type skeleton struct {
+	head   string            // content of HEAD
+	refs   map[string]string // ref → commit
+	config string            // more configuration
+	files  map[string]string // more files
+}
+
+// build makes a repository at dir, which mustn't exist, with commit in its index and work tree.
+func (m *Mirror) build(ctx context.Context, dir, commit string, s skeleton) error {
+	if !filepath.IsAbs(dir) {
+		return fmt.Errorf("%s: the path must be absolute", dir)
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // agents work below it
+		return err
+	}
+	if err := m.writeSkeleton(filepath.Join(dir, ".git"), len(commit), s); err != nil {
+		return err
+	}
+	_, err := m.git.RunTree(ctx, filepath.Join(dir, ".git"), dir, "", nil, "read-tree", "-u", "--reset", commit)
+	return err
+}
+
+func (m *Mirror) writeSkeleton(gitDir string, idLength int, s skeleton) error {
+	for _, sub := range []string{"objects/info", "objects/pack", "refs/heads", "info"} {
+		if err := os.MkdirAll(filepath.Join(gitDir, sub), 0o755); err != nil { //nolint:gosec // as git itself does
+			return err
+		}
+	}
+	files := map[string]string{
+		"HEAD":                    s.head + "\n",
+		"config":                  baseConfig(idLength, false) + s.config,
+		"objects/info/alternates": m.objects() + "\n",
+	}
+	maps.Copy(files, s.files)
+	for ref, id := range s.refs {
+		files[ref] = id + "\n"
+	}
+	for name, content := range files {
+		path := filepath.Join(gitDir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as git itself does
+			return err
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil { //nolint:gosec // as git itself does
+			return err
+		}
+	}
+	return nil
+}
+
+// objects is the directory that other repositories borrow from.
+func (m *Mirror) objects() string { return filepath.Join(m.dir, "objects") }
+
+// baseConfig is the configuration of a repository whose object ids have so many digits.
+func baseConfig(idLength int, bare bool) string {
+	version, extension := 0, ""
+	if idLength > 40 {
+		version, extension = 1, "[extensions]\n\tobjectFormat = sha256\n"
+	}
+	return fmt.Sprintf("[core]\n\trepositoryformatversion = %d\n\tfilemode = true\n\tbare = %v\n%s", version, bare, extension)
+}
+
+// hidden is a name beside dir which nothing else has.
+func hidden(dir, purpose string) string {
+	dir = filepath.Clean(dir)
+	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+"."+purpose)
+}
+
+// RemoveAll removes a tree that programs have written into: directories without write permission, such as module
+// caches leave, are made writable first. A path that isn't there is no error.
+func RemoveAll(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	var unlock func(name string)
+	unlock = func(name string) {
+		_ = root.Chmod(name, 0o700)
+		d, err := root.Open(name)
+		if err != nil {
+			return
+		}
+		entries, _ := d.ReadDir(-1)
+		_ = d.Close()
+		for _, e := range entries {
+			if e.IsDir() {
+				unlock(filepath.Join(name, e.Name()))
+			}
+		}
+	}
+	unlock(".")
+	return os.RemoveAll(dir)
+}
+
+// configValue quotes s as the value of a configuration key.
+func configValue(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", " ").Replace(s) + `"`
+}

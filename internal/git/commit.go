@@ -1,0 +1,135 @@
+package git
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Commit is what orch tells about a commit.
+type Commit struct {
+	SHA, Tree  string
+	Parents    []string
+	Author     Identity
+	AuthorDate time.Time
+	Subject    string
+}
+
+// rawCommit is a commit object, taken apart far enough to make another one of it without changing a byte of what is kept.
+type rawCommit struct {
+	id, tree string
+	parents  []string
+	author   string // name, address and date as they stand
+	encoding string
+	message  string
+}
+
+func parseCommit(id string, object []byte) (rawCommit, error) {
+	c := rawCommit{id: id}
+	header, message, _ := strings.Cut(string(object), "\n\n")
+	c.message = message
+	for line := range strings.SplitSeq(header, "\n") {
+		key, value, _ := strings.Cut(line, " ")
+		switch key {
+		case "tree":
+			c.tree = value
+		case "parent":
+			c.parents = append(c.parents, value)
+		case "author":
+			c.author = value
+		case "encoding":
+			c.encoding = value
+		}
+	}
+	if c.tree == "" || c.author == "" {
+		return c, fmt.Errorf("commit %.12s is malformed", id)
+	}
+	return c, nil
+}
+
+// authorDate is the author's date as it stands: seconds and zone.
+func (c rawCommit) authorDate() string {
+	return strings.TrimSpace(c.author[strings.LastIndexByte(c.author, '>')+1:])
+}
+
+func (c rawCommit) subject() string {
+	subject, _, _ := strings.Cut(strings.TrimLeft(c.message, "\n"), "\n")
+	return subject
+}
+
+func (c rawCommit) commit() Commit {
+	name, rest, _ := strings.Cut(c.author, " <")
+	email, _, _ := strings.Cut(rest, ">")
+	seconds, _, _ := strings.Cut(c.authorDate(), " ")
+	unix, _ := strconv.ParseInt(seconds, 10, 64)
+	return Commit{
+		SHA: c.id, Tree: c.tree, Parents: c.parents, Subject: c.subject(),
+		Author: Identity{Name: name, Email: email}, AuthorDate: time.Unix(unix, 0).UTC(),
+	}
+}
+
+// object is the commit with another tree, parent and committer. The committer's date is the author's,
+// so that the same inputs give the same id whenever it is made.
+func (c rawCommit) object(tree, parent string, committer Identity) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "tree %s\nparent %s\nauthor %s\ncommitter %s <%s> %s\n",
+		tree, parent, c.author, tame(committer.Name), tame(committer.Email), c.authorDate())
+	if c.encoding != "" {
+		fmt.Fprintf(&b, "encoding %s\n", c.encoding)
+	}
+	b.WriteString("\n" + c.message)
+	return b.Bytes()
+}
+
+// tame removes what would end a field of a commit's header.
+func tame(s string) string {
+	return strings.Trim(strings.NewReplacer("<", "", ">", "", "\n", " ").Replace(s), " ")
+}
+
+// revList reads the commits that are in head's history but not in base's, parents before children.
+func (m *Mirror) revList(ctx context.Context, base, head string) ([]rawCommit, error) {
+	ids, err := m.read(ctx, "rev-list", "--reverse", "--topo-order", "--end-of-options", "^"+base, head)
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	return m.readCommits(ctx, ids)
+}
+
+// readCommits reads the commits whose ids stand one in a line.
+func (m *Mirror) readCommits(ctx context.Context, ids []byte) ([]rawCommit, error) {
+	out, err := m.git.run(ctx, call{gitDir: m.dir, stdin: ids, args: []string{"cat-file", "--batch"}})
+	if err != nil {
+		return nil, err
+	}
+	var commits []rawCommit
+	for len(out) > 0 {
+		line, rest, _ := bytes.Cut(out, []byte("\n"))
+		fields := strings.Fields(string(line))
+		if len(fields) != 3 || fields[1] != "commit" {
+			return nil, fmt.Errorf("read commits: %s", line)
+		}
+		size, err := strconv.Atoi(fields[2])
+		if err != nil || size >= len(rest) {
+			return nil, fmt.Errorf("read commits: %s: cut short", line)
+		}
+		c, err := parseCommit(fields[0], rest[:size])
+		if err != nil {
+			return nil, err
+		}
+		commits = append(commits, c)
+		out = rest[size+1:]
+	}
+	return commits, nil
+}
+
+// writeCommit stores a commit object.
+func (m *Mirror) writeCommit(ctx context.Context, object []byte) (string, error) {
+	out, err := m.git.run(ctx, call{gitDir: m.dir, stdin: object, args: []string{"hash-object", "-t", "commit", "-w", "--stdin"}})
+	if err != nil {
+		return "", fmt.Errorf("write commit: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}

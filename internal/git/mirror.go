@@ -1,0 +1,184 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// leftoverAge is how old a temporary file in a mirror must be to be a leftover of a killed process:
+// well above what one git call may take.
+const leftoverAge = 24 * time.Hour
+
+// Mirror is a bare repository of orch's own that holds what a real repository's branches hold, the tasks' branches
+// and whatever was salvaged. Nothing in it is ever collected as garbage, since workspaces borrow its objects.
+type Mirror struct {
+	git *Git
+	dir string
+}
+
+// Mirror opens the mirror at dir, which is an absolute path, or creates it. Any number of processes may do so at once.
+func (g *Git) Mirror(ctx context.Context, dir string) (*Mirror, error) {
+	if !filepath.IsAbs(dir) || strings.ContainsAny(dir, "\n\"") {
+		return nil, fmt.Errorf("open mirror %q: the path must be absolute and plain", dir)
+	}
+	m := &Mirror{git: g, dir: filepath.Clean(dir)}
+	if !isGitDir(m.dir) {
+		if err := m.create(ctx); err != nil {
+			return nil, fmt.Errorf("create mirror %s: %w", dir, err)
+		}
+	}
+	m.removeLeftovers()
+	return m, nil
+}
+
+// Dir is the mirror's git directory.
+func (m *Mirror) Dir() string { return m.dir }
+
+func (m *Mirror) create(ctx context.Context) error {
+	if err := os.MkdirAll(filepath.Dir(m.dir), 0o755); err != nil { //nolint:gosec // agents read borrowed objects
+		return err
+	}
+	lock, err := flock(ctx, m.dir+".creating", syscall.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	if isGitDir(m.dir) {
+		return nil // another process was faster
+	}
+	temp := m.dir + ".new"
+	if err := os.RemoveAll(temp); err != nil {
+		return err
+	}
+	if err := m.init(ctx, temp, "sha1", lock); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, m.dir); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(m.dir))
+}
+
+// init makes a bare repository at dir.
+func (m *Mirror) init(ctx context.Context, dir, format string, hold ...*os.File) error {
+	_, err := m.git.run(ctx, call{hold: hold, args: []string{
+		"init", "-q", "--bare", "--template=", "--object-format=" + format, dir,
+	}})
+	if err != nil {
+		return err
+	}
+	return os.MkdirAll(filepath.Join(dir, "orch-tmp"), 0o700)
+}
+
+// Fetch brings every branch of the repository at source (a path or an URL) to refs/remotes/origin/ and drops the
+// ones which source no longer has.
+func (m *Mirror) Fetch(ctx context.Context, source string) error {
+	lock, err := flock(ctx, filepath.Join(m.dir, "orch-fetch"), syscall.LOCK_EX)
+	if err != nil {
+		return fmt.Errorf("fetch: %w", err)
+	}
+	defer func() { _ = lock.Close() }()
+	args := []string{
+		"fetch", "-q", "--prune", "--no-tags", "--force", "--no-write-fetch-head",
+		"--no-auto-maintenance", "--no-recurse-submodules",
+	}
+	args = append(args, m.localUploadPack(source)...)
+	args = append(args, "--", source, "+refs/heads/*:refs/remotes/origin/*")
+	c := call{args: args, hold: []*os.File{lock}}
+	err = m.write(ctx, c)
+	if err != nil && strings.Contains(err.Error(), "mismatched algorithms") {
+		if err := m.adoptSHA256(ctx); err != nil {
+			return fmt.Errorf("fetch: %w", err)
+		}
+		err = m.write(ctx, c)
+	}
+	if err != nil {
+		return fmt.Errorf("fetch: %w", err)
+	}
+	return nil
+}
+
+// localUploadPack makes the other side of a fetch from a directory as isolated as this one: git passes it neither
+// configuration nor, therefore, the permission to read repositories of other users.
+func (m *Mirror) localUploadPack(source string) []string {
+	if !filepath.IsAbs(source) {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteString(shellQuote(m.git.program))
+	for _, pair := range []string{"safe.directory=*", "core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never"} {
+		b.WriteString(" -c " + shellQuote(pair))
+	}
+	b.WriteString(" upload-pack")
+	return []string{"--upload-pack=" + b.String()}
+}
+
+// adoptSHA256 turns a mirror that has nothing yet into one of the other object format.
+func (m *Mirror) adoptSHA256(ctx context.Context) error {
+	out, err := m.read(ctx, "for-each-ref", "--count=1")
+	if err != nil {
+		return err
+	}
+	if len(out) > 0 {
+		return errors.New("the repository changed its object format")
+	}
+	temp := m.dir + ".sha256"
+	defer func() { _ = os.RemoveAll(temp) }()
+	if err := m.init(ctx, temp, "sha256"); err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(temp, "config"), filepath.Join(m.dir, "config"))
+}
+
+// read runs a git command that changes no ref and takes no lock in the mirror.
+func (m *Mirror) read(ctx context.Context, args ...string) ([]byte, error) {
+	return m.git.run(ctx, call{gitDir: m.dir, args: args})
+}
+
+// readLine is read for a command that prints one line.
+func (m *Mirror) readLine(ctx context.Context, args ...string) (string, error) {
+	out, err := m.read(ctx, args...)
+	return strings.TrimSuffix(string(out), "\n"), err
+}
+
+func (m *Mirror) tempDir() string { return filepath.Join(m.dir, "orch-tmp") }
+
+// removeLeftovers drops temporary files of processes that were killed. It is tidiness: errors don't matter.
+func (m *Mirror) removeLeftovers() {
+	entries, err := os.ReadDir(m.tempDir())
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftoverAge {
+			_ = os.RemoveAll(filepath.Join(m.tempDir(), e.Name()))
+		}
+	}
+}
+
+// isGitDir says whether dir is a whole git directory; creation renames, so there are no halves.
+func isGitDir(dir string) bool {
+	for _, name := range []string{"HEAD", "config", "objects", "refs"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	return d.Sync()
+}

@@ -1,0 +1,192 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Outcome is how a lease ended its job.
+type Outcome string
+
+// The outcomes of a lease. Retried and Released jobs are queued again.
+const (
+	OutcomeSucceeded Outcome = "succeeded"
+	OutcomeFailed    Outcome = "failed"
+	OutcomeCancelled Outcome = "cancelled"
+	OutcomeRetried   Outcome = "retried"
+	OutcomeReleased  Outcome = "released"
+)
+
+// outcome names what a transition did: of the queued ones the verb tells.
+func outcome(state State, again Outcome) Outcome {
+	if state.Terminal() {
+		return Outcome(state)
+	}
+	return again
+}
+
+// Release says how a job is given back.
+type Release struct {
+	After      time.Duration // not before; zero = at once
+	WaitingFor string        // what it waits for, "" when it doesn't
+	Recovery   bool          // counts as a recovery: its worker was at fault
+}
+
+// CompleteTx ends the job as succeeded when tx, one of the lease's Tx, commits.
+func (l *Lease) CompleteTx(ctx context.Context, tx pgx.Tx) error {
+	_, err := l.end(tx, "complete", OutcomeSucceeded, func(ft *fencedTx) (Job, error) {
+		return move(ctx, ft, setSucceeded, held, l.args(nil))
+	})
+	return err
+}
+
+// CancelledTx ends the job as cancelled.
+func (l *Lease) CancelledTx(ctx context.Context, tx pgx.Tx) error {
+	_, err := l.end(tx, "cancel", OutcomeCancelled, func(ft *fencedTx) (Job, error) {
+		return move(ctx, ft, setCancelled, held, l.args(nil))
+	})
+	return err
+}
+
+// FailTx ends the job as failed, whatever attempts are left.
+func (l *Lease) FailTx(ctx context.Context, tx pgx.Tx, f Failure) error {
+	_, err := l.end(tx, "fail", OutcomeFailed, func(ft *fencedTx) (Job, error) {
+		return l.q.fail(ctx, ft, held, l.args(nil), f.Code, f.text())
+	})
+	return err
+}
+
+// RetryTx ends the attempt: the job is queued again after a back-off, or at the time the failure names, or failed when
+// the failure is terminal or the attempts are used up, or cancelled when that was asked for. It returns which.
+func (l *Lease) RetryTx(ctx context.Context, tx pgx.Tx, f Failure) (State, error) {
+	job := l.Job()
+	if f.Terminal || job.Attempt >= job.MaxAttempts {
+		return StateFailed, l.FailTx(ctx, tx, f)
+	}
+	after := f.After
+	if after <= 0 {
+		after = l.q.backoff(job.Attempt)
+	}
+	return l.end(tx, "retry", OutcomeRetried, func(ft *fencedTx) (Job, error) {
+		return move(ctx, ft, setRetried, held, l.args(pgx.NamedArgs{
+			"code": storable(f.Code), "message": storable(f.text()), "after": seconds(after),
+		}))
+	})
+}
+
+// ReleaseTx gives the job back with its attempt. The epoch stays burnt: what is still under way for this lease is refused.
+func (l *Lease) ReleaseTx(ctx context.Context, tx pgx.Tx, r Release) error {
+	_, err := l.end(tx, "release", OutcomeReleased, func(ft *fencedTx) (Job, error) {
+		return move(ctx, ft, setReleased, held, l.args(r.args()))
+	})
+	return err
+}
+
+// Release gives the job back in a transaction of its own, also under a lease that was marked lost: that is how a stop
+// gets rid of jobs whose handlers don't return. ErrLeaseLost means that there was nothing to give back.
+func (l *Lease) Release(ctx context.Context, r Release) error {
+	ctx, cancel := l.q.bounded(ctx)
+	defer cancel()
+	job, err := move(ctx, l.q.pool, setReleased, held, l.args(r.args()))
+	switch {
+	case isNoRows(err):
+		return fmt.Errorf("release job %d: %w", l.id, ErrLeaseLost)
+	case err != nil:
+		return fmt.Errorf("release job %d: %w", l.id, err)
+	default:
+		l.settle(outcome(job.State, OutcomeReleased))
+		return nil
+	}
+}
+
+func (r Release) args() pgx.NamedArgs {
+	args := pgx.NamedArgs{"after": seconds(max(r.After, 0)), "waiting_for": nil, "recovered": 0}
+	if r.WaitingFor != "" {
+		args["waiting_for"] = storable(r.WaitingFor)
+	}
+	if r.Recovery {
+		args["recovered"] = 1
+	}
+	return args
+}
+
+// end runs a transition inside a Tx. The lease counts as ended only once that transaction has committed.
+func (l *Lease) end(tx pgx.Tx, what string, again Outcome, transition func(*fencedTx) (Job, error)) (State, error) {
+	ft, err := l.own(tx)
+	if err != nil {
+		return "", fmt.Errorf("%s job %d: %w", what, l.id, err)
+	}
+	if ft.end != "" {
+		return "", fmt.Errorf("%s job %d: %w", what, l.id, ErrEnded)
+	}
+	job, err := transition(ft)
+	if isNoRows(err) {
+		err = ErrLeaseLost // can't be: the row is locked under our epoch
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s job %d: %w", what, l.id, err)
+	}
+	ft.end = outcome(job.State, again)
+	return job.State, nil
+}
+
+func (l *Lease) own(tx pgx.Tx) (*fencedTx, error) {
+	ft, ok := tx.(*fencedTx)
+	if !ok || ft.lease != l {
+		return nil, ErrNotFenced
+	}
+	return ft, nil
+}
+
+// PinTx ties the job to a run of this worker's root: until it is unpinned, no other root claims the job.
+func (l *Lease) PinTx(ctx context.Context, tx pgx.Tx, runID uuid.UUID) error {
+	return l.write(ctx, tx, "pin", `update jobs set run_id = @run, pinned_root = @root`,
+		pgx.NamedArgs{"run": runID, "root": l.worker.RootID},
+		func(job *Job) { job.RunID, job.PinnedRoot = &runID, &l.worker.RootID })
+}
+
+// UnpinTx undoes PinTx, and names the worker's process as the job's again.
+func (l *Lease) UnpinTx(ctx context.Context, tx pgx.Tx) error {
+	return l.write(ctx, tx, "unpin", `update jobs set run_id = null, pinned_root = null, pid = @pid, pid_started_at = @started`,
+		pgx.NamedArgs{"pid": l.worker.PID, "started": l.worker.PIDStartedAt},
+		func(job *Job) { job.RunID, job.PinnedRoot = nil, nil })
+}
+
+// ProcessTx names the process that works for the job, e.g. an agent: startedAt in clock ticks after boot.
+func (l *Lease) ProcessTx(ctx context.Context, tx pgx.Tx, pid int, startedAt int64) error {
+	return l.write(ctx, tx, "name process of", `update jobs set pid = @pid, pid_started_at = @started`,
+		pgx.NamedArgs{"pid": pid, "started": startedAt},
+		func(job *Job) { job.PID, job.PIDStartedAt = &pid, &startedAt })
+}
+
+func (l *Lease) write(ctx context.Context, tx pgx.Tx, what, update string, args pgx.NamedArgs, committed func(*Job)) error {
+	ft, err := l.own(tx)
+	if err != nil {
+		return fmt.Errorf("%s job %d: %w", what, l.id, err)
+	}
+	tag, err := ft.Exec(ctx, update+held, l.args(args))
+	if err == nil && tag.RowsAffected() == 0 {
+		err = ErrEnded // the fence locked the row: only an end in this very transaction takes it away
+	}
+	if err != nil {
+		return fmt.Errorf("%s job %d: %w", what, l.id, err)
+	}
+	ft.onCommit = append(ft.onCommit, committed)
+	return nil
+}
+
+// backoff is the wait after the n-th attempt: doubled each time, capped, ± 25 % so that what failed together doesn't
+// come back together.
+func (q *Queue) backoff(attempt int) time.Duration {
+	d := q.cfg.BackoffBase
+	for n := 1; n < attempt && d < q.cfg.BackoffMax; n++ {
+		d = min(2*d, q.cfg.BackoffMax)
+	}
+	jitter := 0.75 + rand.Float64()/2 //nolint:gosec // spreads load, guards nothing
+	return min(time.Duration(float64(d)*jitter), q.cfg.BackoffMax)
+}

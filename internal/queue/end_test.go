@@ -1,0 +1,249 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"pgregory.net/rapid"
+
+	"orch/internal/queue"
+)
+
+func TestRetrySpendsTheAttempt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{BackoffBase: time.Minute})
+	lease := b.running(queue.Insert{MaxAttempts: 2})
+	id := lease.Job().ID
+	var state queue.State
+	b.no(b.tx(lease, func(tx pgx.Tx) (err error) {
+		state, err = lease.RetryTx(t.Context(), tx, queue.Failure{Code: "red", Err: errors.New("bad\x00 text")})
+		return err
+	}))
+	equal(t, "state", state, queue.StateQueued)
+	equal(t, "outcome", lease.Outcome(), queue.OutcomeRetried)
+	job := b.state(id, queue.StateQueued)
+	equal(t, "attempt", job.Attempt, 1)
+	equal(t, "code", *job.ErrorCode, "red")
+	equal(t, "text", *job.Error, "bad\uFFFD text")
+	within(t, "back-off", time.Until(job.RunAt), 40*time.Second, 80*time.Second)
+	equal(t, "nobody's", job.WorkerID == nil && job.PID == nil && job.RootID == nil && job.LeaseExpiresAt == nil, true)
+
+	b.exec(`update jobs set run_at = now()`)
+	lease = b.one(b.w)
+	equal(t, "second attempt", lease.Job().Attempt, 2)
+	b.no(b.tx(lease, func(tx pgx.Tx) (err error) {
+		state, err = lease.RetryTx(t.Context(), tx, queue.Failure{Code: "red", Message: "again"})
+		return err
+	}))
+	equal(t, "state", state, queue.StateFailed)
+	equal(t, "text", *b.state(id, queue.StateFailed).Error, "again")
+}
+
+func TestRetryAtTheNamedTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	lease := b.running(queue.Insert{})
+	failure, ok := errors.AsType[*queue.Failure](queue.RetryAfter(time.Hour, "limit", errors.New("come back later")))
+	equal(t, "type", ok, true)
+	b.no(b.tx(lease, func(tx pgx.Tx) error {
+		_, err := lease.RetryTx(t.Context(), tx, *failure)
+		return err
+	}))
+	within(t, "wait", time.Until(b.state(lease.Job().ID, queue.StateQueued).RunAt), 59*time.Minute, 61*time.Minute)
+}
+
+func TestTerminalFailureNeedsNoMoreAttempts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	lease := b.running(queue.Insert{MaxAttempts: 9})
+	b.no(b.tx(lease, func(tx pgx.Tx) error {
+		state, err := lease.RetryTx(t.Context(), tx, queue.Failure{Code: "no", Terminal: true, Message: strings.Repeat("x", 1<<20)})
+		equal(t, "state", state, queue.StateFailed)
+		return err
+	}))
+	job := b.state(lease.Job().ID, queue.StateFailed)
+	equal(t, "bounded", len(*job.Error) < 9000, true)
+	equal(t, "finished", job.FinishedAt != nil, true)
+}
+
+// OnFailed is told of every transition to failed, in its transaction, and of no other.
+func TestOnFailed(t *testing.T) {
+	t.Parallel()
+	var told []string
+	var refuse error
+	b := newBench(t, queue.Config{OnFailed: func(ctx context.Context, tx pgx.Tx, job queue.Job, code, message string) error {
+		told = append(told, string(job.State)+" "+code+" "+message)
+		if refuse != nil {
+			return refuse
+		}
+		return queue.AddCounterTx(ctx, tx, "failures", 1)
+	}})
+	end := func(fn func(*queue.Lease, pgx.Tx) error) error {
+		lease := b.running(queue.Insert{MaxAttempts: 1})
+		return b.tx(lease, func(tx pgx.Tx) error { return fn(lease, tx) })
+	}
+	b.no(end(func(l *queue.Lease, tx pgx.Tx) error {
+		return l.FailTx(t.Context(), tx, queue.Failure{Code: "a", Message: "m"})
+	}))
+	b.no(end(func(l *queue.Lease, tx pgx.Tx) error {
+		_, err := l.RetryTx(t.Context(), tx, queue.Failure{Code: "b"})
+		return err
+	}))
+	b.no(end(func(l *queue.Lease, tx pgx.Tx) error { return l.CancelledTx(t.Context(), tx) }))
+	b.no(end(func(l *queue.Lease, tx pgx.Tx) error { return l.CompleteTx(t.Context(), tx) }))
+	_, err := b.q.Cancel(t.Context(), b.enqueue(queue.Insert{}))
+	b.no(err)
+	equal(t, "told", strings.Join(told, ", "), "failed a m, failed b ")
+	counters, err := b.q.Counters(t.Context())
+	b.no(err)
+	equal(t, "counted in the same transactions", counters["failures"], 2)
+
+	refuse = errors.New("refused")
+	lease := b.running(queue.Insert{})
+	fail := func(tx pgx.Tx) error { return lease.FailTx(t.Context(), tx, queue.Failure{Code: "c"}) }
+	b.is(b.tx(lease, fail), refuse)
+	b.state(lease.Job().ID, queue.StateRunning)
+	refuse = nil
+	b.no(b.tx(lease, fail))
+	b.state(lease.Job().ID, queue.StateFailed)
+}
+
+func TestReleaseGivesTheAttemptBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	lease := b.running(queue.Insert{})
+	id := lease.Job().ID
+	b.no(b.release(lease, queue.Release{}))
+	equal(t, "outcome", lease.Outcome(), queue.OutcomeReleased)
+	job := b.state(id, queue.StateQueued)
+	equal(t, "attempt", job.Attempt, 0)
+	equal(t, "epoch", job.Epoch, 1)
+	equal(t, "recoveries", job.Recoveries, 0)
+	equal(t, "waits", job.WaitingSince == nil && job.Phase == nil, true)
+
+	lease = b.one(b.w)
+	b.no(b.release(lease, queue.Release{After: time.Hour, WaitingFor: "quota", Recovery: true}))
+	job = b.state(id, queue.StateQueued)
+	equal(t, "attempt", job.Attempt, 0)
+	equal(t, "epoch", job.Epoch, 2)
+	equal(t, "recoveries", job.Recoveries, 1)
+	equal(t, "waits for", *job.Phase, "quota")
+	within(t, "until", time.Until(job.RunAt), 59*time.Minute, 61*time.Minute)
+	since := *job.WaitingSince
+
+	// It keeps waiting: since when stays.
+	b.exec(`update jobs set run_at = now()`)
+	lease = b.one(b.w)
+	equal(t, "phase of the new grant", lease.Job().Phase == nil, true)
+	b.no(b.release(lease, queue.Release{WaitingFor: "quota"}))
+	equal(t, "since", b.get(id).WaitingSince.Equal(since), true)
+	lease = b.one(b.w)
+	b.no(b.release(lease, queue.Release{}))
+	equal(t, "since, after a stop", b.get(id).WaitingSince.Equal(since), true)
+	lease = b.one(b.w)
+	b.no(b.tx(lease, func(tx pgx.Tx) error {
+		_, err := lease.RetryTx(t.Context(), tx, queue.Failure{})
+		return err
+	}))
+	equal(t, "an attempt was spent", b.get(id).WaitingSince == nil, true)
+}
+
+func TestTotalsAreWrittenWithTheTransition(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	for range 20 {
+		b.no(b.complete(b.running(queue.Insert{})))
+	}
+	lease := b.running(queue.Insert{})
+	b.is(b.tx(lease, func(tx pgx.Tx) error { b.no(lease.CompleteTx(t.Context(), tx)); return errors.ErrUnsupported }), errors.ErrUnsupported)
+	b.no(b.tx(lease, func(tx pgx.Tx) error { return lease.FailTx(t.Context(), tx, queue.Failure{}) }))
+	_, err := b.q.Cancel(t.Context(), b.enqueue(queue.Insert{}))
+	b.no(err)
+	b.enqueue(queue.Insert{Kind: "unhandled"})
+	b.running(queue.Insert{})
+	counts, err := b.q.Counts(t.Context())
+	b.no(err)
+	for state, want := range map[queue.State]int64{
+		queue.StateQueued: 1, queue.StateRunning: 1, queue.StateSucceeded: 20, queue.StateFailed: 1, queue.StateCancelled: 1,
+	} {
+		equal(t, string(state), counts[state], want)
+	}
+	var shards int
+	b.no(b.pool.QueryRow(t.Context(), `select count(*) from job_totals where state = 'succeeded'`).Scan(&shards))
+	equal(t, "shards", shards, 16)
+	b.exec(`truncate jobs`) // a prune
+	counts, err = b.q.Counts(t.Context())
+	b.no(err)
+	equal(t, "totals outlive the rows", counts[queue.StateSucceeded], 20)
+}
+
+func TestBackoffIsExponentialJitteredAndCapped(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		base := time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(rt, "base"))
+		limit := time.Duration(rapid.Int64Range(int64(base), int64(100*time.Hour)).Draw(rt, "max"))
+		attempt := rapid.IntRange(0, 100).Draw(rt, "attempt")
+		got := queue.Backoff(queue.New(nil, queue.Config{BackoffBase: base, BackoffMax: limit}), attempt)
+		want := float64(base)
+		for range attempt - 1 {
+			want = min(2*want, float64(limit))
+		}
+		if float64(got) < 0.74*want-2 || float64(got) > 1.26*want+2 || got > limit {
+			rt.Fatalf("attempt %d of base %s, max %s: %s", attempt, base, limit, got)
+		}
+	})
+}
+
+func TestFailureTexts(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("why")
+	err := queue.Terminal("code", cause)
+	equal(t, "text", err.Error(), "code: why")
+	equal(t, "is", errors.Is(err, cause), true)
+	equal(t, "bare", (&queue.Failure{Code: "code"}).Error(), "code")
+	equal(t, "message wins", (&queue.Failure{Code: "code", Message: "m", Err: cause}).Error(), "code: m")
+	equal(t, "snooze", (&queue.SnoozeError{WaitingFor: "ci"}).Error(), "waiting for ci")
+}
+
+// A cancel that was asked for outlives the holder; a job that a run pins isn't cancelled before the run is gone.
+func TestCancelRequestOutlivesTheHolder(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	ways := map[string]func(*queue.Lease, pgx.Tx) error{
+		"release": func(l *queue.Lease, tx pgx.Tx) error { return l.ReleaseTx(t.Context(), tx, queue.Release{}) },
+		"retry": func(l *queue.Lease, tx pgx.Tx) error {
+			state, err := l.RetryTx(t.Context(), tx, queue.Failure{})
+			equal(t, "not queued", state != queue.StateQueued || l.Job().RunID != nil, true)
+			return err
+		},
+	}
+	for name, way := range ways {
+		lease := b.running(queue.Insert{})
+		job, err := b.q.Cancel(t.Context(), lease.Job().ID)
+		b.no(err)
+		equal(t, name+": still running", job.State, queue.StateRunning)
+		equal(t, name+": asked", job.CancelRequestedAt != nil, true)
+		b.no(b.tx(lease, func(tx pgx.Tx) error { return way(lease, tx) }))
+		b.state(job.ID, queue.StateCancelled)
+		equal(t, name+": outcome", lease.Outcome(), queue.OutcomeCancelled)
+
+		lease = b.running(queue.Insert{})
+		b.no(b.tx(lease, func(tx pgx.Tx) error { return lease.PinTx(t.Context(), tx, uuid.New()) }))
+		_, err = b.q.Cancel(t.Context(), lease.Job().ID)
+		b.no(err)
+		b.no(b.tx(lease, func(tx pgx.Tx) error { return way(lease, tx) }))
+		b.state(lease.Job().ID, queue.StateQueued)
+		job, err = b.q.Cancel(t.Context(), lease.Job().ID) // asking again makes it due
+		b.no(err)
+		equal(t, name+": pinned", job.State, queue.StateQueued)
+		lease = b.one(b.w)
+		equal(t, name+": handed on", lease.Job().CancelRequestedAt != nil, true)
+		b.no(b.tx(lease, func(tx pgx.Tx) error { return lease.CancelledTx(t.Context(), tx) }))
+		b.state(job.ID, queue.StateCancelled)
+	}
+}

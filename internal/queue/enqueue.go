@@ -1,0 +1,131 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/db"
+)
+
+const (
+	defaultMaxAttempts = 3
+	dedupeTries        = 20
+)
+
+var (
+	errNoKind     = errors.New("kind and lane must be named")
+	errTwinPlayed = errors.New("its twin came and went too often")
+)
+
+// Insert is a job to be queued.
+type Insert struct {
+	Kind, Lane     string
+	Args           any       // marshalled to JSON; nil = {}
+	Priority       int       // higher goes first
+	RunAt          time.Time // not before; zero = now, by the database's clock
+	MaxAttempts    int       // 0 = 3
+	DedupeKey      string    // at most one live job has it
+	ConcurrencyKey string    // at most one running job has it
+	TaskID         int64     // 0 = none
+	PinnedRoot     uuid.UUID // only workers of this root; zero = any
+}
+
+// Inserted says what became of an Insert.
+type Inserted struct {
+	ID        int64
+	Duplicate bool // nothing was queued: ID is the live job with the same dedupe key
+}
+
+// TaskKey is the dedupe key that all jobs of one task share.
+func TaskKey(taskID int64) string { return "task:" + strconv.FormatInt(taskID, 10) }
+
+// Enqueue queues a job in a transaction of its own.
+func (q *Queue) Enqueue(ctx context.Context, in Insert) (Inserted, error) {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	var out Inserted
+	err := db.InTx(ctx, q.pool, func(tx pgx.Tx) (err error) {
+		out, err = EnqueueTx(ctx, tx, in)
+		return err
+	})
+	if err != nil {
+		return Inserted{}, err
+	}
+	return out, nil
+}
+
+const insertSQL = `
+with added as (
+	insert into jobs (kind, lane, args, priority, run_at, max_attempts, dedupe_key, concurrency_key, task_id, pinned_root)
+	values (@kind, @lane, @args, @priority, coalesce(@run_at, now()), @max_attempts, @dedupe, @concurrency, @task, @pinned)
+	on conflict (dedupe_key) where dedupe_key is not null and state in ('queued', 'running') do nothing
+	returning id, lane)
+select id, pg_notify('` + ChannelJobs + `', lane)::text from added`
+
+// EnqueueTx queues a job when tx commits, and wakes the workers of its lane then. With a dedupe key that a live job
+// has, nothing is queued and that job's id is returned. tx must be READ COMMITTED, as all of orch's are.
+func EnqueueTx(ctx context.Context, tx pgx.Tx, in Insert) (Inserted, error) {
+	args, err := in.named()
+	if err != nil {
+		return Inserted{}, fmt.Errorf("enqueue %s job: %w", in.Kind, err)
+	}
+	// The twin may end between the two statements: then there is room, or a new twin.
+	for range dedupeTries {
+		var out Inserted
+		var told *string
+		err := tx.QueryRow(ctx, insertSQL, args).Scan(&out.ID, &told)
+		if err == nil {
+			return out, nil
+		}
+		if !isNoRows(err) {
+			return Inserted{}, fmt.Errorf("enqueue %s job: %w", in.Kind, err)
+		}
+		err = tx.QueryRow(ctx, `select id from jobs where dedupe_key = $1 and state in ('queued', 'running')`, in.DedupeKey).
+			Scan(&out.ID)
+		if err == nil {
+			out.Duplicate = true
+			return out, nil
+		}
+		if !isNoRows(err) {
+			return Inserted{}, fmt.Errorf("find twin of %s job: %w", in.Kind, err)
+		}
+	}
+	return Inserted{}, fmt.Errorf("enqueue %s job: %w", in.Kind, errTwinPlayed)
+}
+
+func (in Insert) named() (pgx.NamedArgs, error) {
+	if in.Kind == "" || in.Lane == "" {
+		return nil, errNoKind
+	}
+	raw := json.RawMessage(`{}`)
+	if in.Args != nil {
+		var err error
+		if raw, err = json.Marshal(in.Args); err != nil {
+			return nil, fmt.Errorf("marshal args: %w", err)
+		}
+	}
+	if in.MaxAttempts == 0 {
+		in.MaxAttempts = defaultMaxAttempts
+	}
+	return pgx.NamedArgs{
+		"kind": in.Kind, "lane": in.Lane, "args": raw, "priority": in.Priority, "max_attempts": in.MaxAttempts,
+		"run_at": orNull(in.RunAt), "dedupe": orNull(in.DedupeKey), "concurrency": orNull(in.ConcurrencyKey),
+		"task": orNull(in.TaskID), "pinned": orNull(in.PinnedRoot),
+	}, nil
+}
+
+// orNull is NULL for the zero value.
+func orNull[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}

@@ -1,0 +1,184 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Lease is the right to run one job under one epoch. doc.go has the protocol.
+type Lease struct {
+	q      *Queue
+	worker Worker
+	id     int64
+	epoch  int
+
+	stopping chan struct{}
+
+	mu         sync.Mutex
+	job        Job
+	renewed    time.Duration // boot clock, taken before the last grant or renewal was sent
+	ended      Outcome       // how the job ended, once that was committed
+	lost       bool
+	committing int     // transactions with an end in them whose COMMIT is on its way
+	unsure     string  // transaction id of an end whose COMMIT had no answer
+	unsureEnd  Outcome // and what that end was
+	cause      error   // why the handler's context is over
+	cancel     context.CancelCauseFunc
+	stopBegun  bool
+	phase      *string
+	progress   json.RawMessage
+}
+
+func (q *Queue) newLease(w Worker, job Job, renewed time.Duration) *Lease {
+	return &Lease{q: q, worker: w, id: job.ID, epoch: job.Epoch, job: job, renewed: renewed, stopping: make(chan struct{})}
+}
+
+// Job returns the row as it was claimed, with the run it was pinned by since.
+func (l *Lease) Job() Job {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.job
+}
+
+// Worker returns who holds the lease.
+func (l *Lease) Worker() Worker { return l.worker }
+
+// Context derives the handler's context. Its cause is ErrLeaseLost, ErrCancelRequested or ErrStopping, whichever came
+// first. The returned function frees it.
+func (l *Lease) Context(parent context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel = cancel
+	if l.cause != nil {
+		cancel(l.cause)
+	}
+	return ctx, cancel
+}
+
+// MarkLost makes the lease refuse everything from now on, without asking the database, and ends the handler's context
+// with the cause (nil = ErrLeaseLost). A COMMIT that was sent before counts as before.
+func (l *Lease) MarkLost(cause error) {
+	if cause == nil {
+		cause = ErrLeaseLost
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = true
+	l.endContext(cause)
+}
+
+// markLostUnlessEnding is the verdict of someone who read the row: it doesn't count when the row may have changed
+// because this lease itself ended the job.
+func (l *Lease) markLostUnlessEnding() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended != "" || l.committing > 0 || l.unsure != "" || l.lost {
+		return false
+	}
+	l.lost = true
+	l.endContext(ErrLeaseLost)
+	return true
+}
+
+// RequestCancel ends the handler's context with ErrCancelRequested; the lease stays held.
+func (l *Lease) RequestCancel() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.endContext(ErrCancelRequested)
+}
+
+func (l *Lease) endContext(cause error) {
+	if l.cause == nil {
+		l.cause = cause
+	}
+	if l.cancel != nil {
+		l.cancel(l.cause)
+	}
+}
+
+// Lost says whether the lease was marked lost.
+func (l *Lease) Lost() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
+}
+
+// Ended says whether this lease has ended its job, committed.
+func (l *Lease) Ended() bool { return l.Outcome() != "" }
+
+// Outcome is how this lease ended its job, "" while it hasn't.
+func (l *Lease) Outcome() Outcome {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
+}
+
+// Stopping is closed at the first stop signal of the worker.
+func (l *Lease) Stopping() <-chan struct{} { return l.stopping }
+
+// BeginStop closes Stopping. It may be called again.
+func (l *Lease) BeginStop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.stopBegun {
+		l.stopBegun = true
+		close(l.stopping)
+	}
+}
+
+// SetPhase says what the job is doing; the next beat carries it.
+func (l *Lease) SetPhase(phase string) {
+	phase = storable(phase)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.phase = &phase
+}
+
+// SetProgress keeps a JSON value that the next beat carries. One that can't be stored is dropped with a log line: a
+// bad value must not stop the beat of all jobs.
+func (l *Lease) SetProgress(progress any) {
+	raw, err := json.Marshal(progress)
+	if err != nil || bytes.Contains(raw, []byte(`\u0000`)) {
+		l.q.cfg.Logger.Warn("progress dropped", slog.Int64("job_id", l.id), slog.String("kind", l.job.Kind))
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.progress = raw
+}
+
+// Silence is how long ago the lease was last granted or renewed, by a clock that runs while the machine sleeps.
+func (l *Lease) Silence() time.Duration {
+	now := bootTime()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now - l.renewed
+}
+
+// Forget says that nothing in this process works under the lease any more. If the row is still this worker's, the next
+// beat releases it.
+func (l *Lease) Forget() { l.q.holder(l.worker.ID).remove(l) }
+
+func (l *Lease) renewedAt(at time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.renewed = max(l.renewed, at)
+}
+
+func (l *Lease) grant() grant { return grant{l.id, l.epoch} }
+
+// bootTime is the time since boot, sleep included.
+func bootTime() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0 // can't happen on a kernel that runs Go
+	}
+	return time.Duration(ts.Nano())
+}

@@ -1,0 +1,225 @@
+package queue_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/db"
+	"orch/internal/queue"
+)
+
+func completeOn(ctx context.Context, l *queue.Lease) error {
+	return l.Tx(ctx, func(tx pgx.Tx) error { return l.CompleteTx(ctx, tx) })
+}
+
+// writes are all that a lease can do to its row, by name.
+func writes(ctx context.Context, l *queue.Lease) map[string]func() error {
+	in := func(fn func(pgx.Tx) error) func() error {
+		return func() error { return l.Tx(ctx, fn) }
+	}
+	return map[string]func() error{
+		"tx":       in(func(pgx.Tx) error { return nil }),
+		"complete": in(func(tx pgx.Tx) error { return l.CompleteTx(ctx, tx) }),
+		"retry": in(func(tx pgx.Tx) error {
+			_, err := l.RetryTx(ctx, tx, queue.Failure{Code: "x"})
+			return err
+		}),
+		"fail":       in(func(tx pgx.Tx) error { return l.FailTx(ctx, tx, queue.Failure{Code: "x"}) }),
+		"release":    in(func(tx pgx.Tx) error { return l.ReleaseTx(ctx, tx, queue.Release{}) }),
+		"cancelled":  in(func(tx pgx.Tx) error { return l.CancelledTx(ctx, tx) }),
+		"pin":        in(func(tx pgx.Tx) error { return l.PinTx(ctx, tx, uuid.New()) }),
+		"unpin":      in(func(tx pgx.Tx) error { return l.UnpinTx(ctx, tx) }),
+		"process":    in(func(tx pgx.Tx) error { return l.ProcessTx(ctx, tx, 1, 1) }),
+		"check":      func() error { return l.Check(ctx) },
+		"release it": func() error { return l.Release(ctx, queue.Release{}) },
+	}
+}
+
+// Each write of an old epoch is refused, though worker and job are the same.
+func TestStaleEpochWritesNothing(t *testing.T) {
+	t.Parallel()
+	for name := range writes(t.Context(), nil) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, queue.Config{})
+			old := b.running(queue.Insert{})
+			b.exec(`update jobs set state = 'queued', worker_id = null, lease_expires_at = null`) // somebody else's doing
+			fresh := b.one(b.w)
+			equal(t, "epoch", fresh.Job().Epoch, 2)
+			before := b.get(old.Job().ID)
+			b.is(writes(t.Context(), old)[name](), queue.ErrLeaseLost)
+			after := b.get(old.Job().ID)
+			equal(t, "row", dump(t, after), dump(t, before))
+			equal(t, "marked", old.Lost() || name == "release it", true)
+			b.no(b.complete(fresh))
+		})
+	}
+}
+
+func dump(t *testing.T, job queue.Job) string {
+	t.Helper()
+	raw, err := json.Marshal(job) //nolint:musttag // only to compare two of them
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// Marked lost, a lease refuses without asking: there is no database here that it could ask.
+func TestMarkedLostRefusesByItself(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	lease := b.running(queue.Insert{})
+	lease.MarkLost(nil)
+	over, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("no database may be asked"))
+	for name, write := range writes(over, lease) {
+		if name == "release it" {
+			continue
+		}
+		if err := write(); !errors.Is(err, queue.ErrLeaseLost) || errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b.state(lease.Job().ID, queue.StateRunning)
+	// But it can be got rid of.
+	b.no(lease.Release(t.Context(), queue.Release{}))
+	equal(t, "attempt", b.state(lease.Job().ID, queue.StateQueued).Attempt, 0)
+}
+
+func TestTxIsFencedAtItsCommit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	lease := b.running(queue.Insert{})
+	err := b.tx(lease, func(tx pgx.Tx) error {
+		if err := queue.AddCounterTx(t.Context(), tx, "n", 1); err != nil {
+			return err
+		}
+		lease.MarkLost(queue.ErrStopping) // the grace is over while the transaction is open
+		return lease.CompleteTx(t.Context(), tx)
+	})
+	b.is(err, queue.ErrLeaseLost)
+	b.state(lease.Job().ID, queue.StateRunning)
+	counters, err := b.q.Counters(t.Context())
+	b.no(err)
+	equal(t, "counted", counters["n"], 0)
+	equal(t, "ended", lease.Ended(), false)
+}
+
+func TestTxRenewsAndKeepsOthersOut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	lease := b.running(queue.Insert{})
+	id := lease.Job().ID
+	b.exec(`update jobs set lease_expires_at = now() - interval '1 hour' where id = $1`, id)
+	b.no(b.tx(lease, func(tx pgx.Tx) error {
+		var ignored int64
+		err := b.pool.QueryRow(t.Context(), `select id from jobs where id = $1 for update skip locked`, id).Scan(&ignored)
+		b.is(err, pgx.ErrNoRows)
+		var idle string
+		b.no(tx.QueryRow(t.Context(), `show idle_in_transaction_session_timeout`).Scan(&idle))
+		equal(t, "idle limit", idle, "15s")
+		return nil
+	}))
+	within(t, "renewed", time.Until(*b.get(id).LeaseExpiresAt), 30*time.Second, 90*time.Second)
+	var idle string
+	b.no(b.pool.QueryRow(t.Context(), `show idle_in_transaction_session_timeout`).Scan(&idle))
+	equal(t, "idle limit outside", idle, "0")
+}
+
+func TestTxIsUndone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	lease := b.running(queue.Insert{})
+	broken := errors.New("broken")
+	end := func(tx pgx.Tx) error { return lease.CompleteTx(t.Context(), tx) }
+	b.is(b.tx(lease, func(tx pgx.Tx) error { b.no(end(tx)); return broken }), broken)
+	equal(t, "ended", lease.Ended(), false)
+	func() {
+		defer func() { equal(t, "panic", recover(), any("broken")) }()
+		_ = b.tx(lease, func(tx pgx.Tx) error { b.no(end(tx)); panic("broken") })
+	}()
+	equal(t, "ended", lease.Ended(), false)
+	b.no(b.tx(lease, end))
+	equal(t, "ended", lease.Ended(), true)
+	equal(t, "outcome", lease.Outcome(), queue.OutcomeSucceeded)
+	b.state(lease.Job().ID, queue.StateSucceeded)
+	b.is(b.tx(lease, end), queue.ErrEnded)
+}
+
+func TestEndNeedsItsOwnTxAndHappensOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	lease, other := b.running(queue.Insert{}), b.running(queue.Insert{})
+	b.is(db.InTx(t.Context(), b.pool, func(tx pgx.Tx) error { return lease.CompleteTx(t.Context(), tx) }), queue.ErrNotFenced)
+	b.is(b.tx(other, func(tx pgx.Tx) error { return lease.CompleteTx(t.Context(), tx) }), queue.ErrNotFenced)
+	b.is(b.tx(other, func(tx pgx.Tx) error { return lease.PinTx(t.Context(), tx, uuid.New()) }), queue.ErrNotFenced)
+	b.is(b.tx(lease, func(tx pgx.Tx) error {
+		b.no(lease.CompleteTx(t.Context(), tx))
+		return lease.FailTx(t.Context(), tx, queue.Failure{})
+	}), queue.ErrEnded)
+	b.is(b.tx(lease, func(tx pgx.Tx) error {
+		b.no(lease.CompleteTx(t.Context(), tx))
+		return lease.PinTx(t.Context(), tx, uuid.New())
+	}), queue.ErrEnded)
+	b.state(lease.Job().ID, queue.StateRunning)
+}
+
+func TestPinAndProcess(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	lease := b.running(queue.Insert{})
+	run := uuid.New()
+	b.no(b.tx(lease, func(tx pgx.Tx) error {
+		b.no(lease.PinTx(t.Context(), tx, run))
+		return lease.ProcessTx(t.Context(), tx, 4711, 99)
+	}))
+	for _, job := range []queue.Job{b.get(lease.Job().ID), lease.Job()} {
+		equal(t, "run", *job.RunID, run)
+		equal(t, "root", *job.PinnedRoot, b.w.RootID)
+		equal(t, "pid", *job.PID, 4711)
+		equal(t, "started", *job.PIDStartedAt, 99)
+	}
+	b.is(b.tx(lease, func(tx pgx.Tx) error { b.no(lease.UnpinTx(t.Context(), tx)); return errors.ErrUnsupported }), errors.ErrUnsupported)
+	equal(t, "still pinned", *lease.Job().RunID, run)
+	b.no(b.tx(lease, func(tx pgx.Tx) error { return lease.UnpinTx(t.Context(), tx) }))
+	for _, job := range []queue.Job{b.get(lease.Job().ID), lease.Job()} {
+		equal(t, "unpinned", job.RunID == nil && job.PinnedRoot == nil, true)
+	}
+	equal(t, "the worker's pid again", *b.get(lease.Job().ID).PID, b.w.PID)
+}
+
+func TestCausesOfAHandlersContext(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	for name, c := range map[string]struct {
+		do   func(*queue.Lease)
+		want error
+	}{
+		"lost":     {func(l *queue.Lease) { l.MarkLost(nil) }, queue.ErrLeaseLost},
+		"stopping": {func(l *queue.Lease) { l.MarkLost(queue.ErrStopping) }, queue.ErrStopping},
+		"cancel":   {func(l *queue.Lease) { l.RequestCancel() }, queue.ErrCancelRequested},
+		"first":    {func(l *queue.Lease) { l.RequestCancel(); l.MarkLost(nil) }, queue.ErrCancelRequested},
+	} {
+		early, late := b.running(queue.Insert{}), b.running(queue.Insert{})
+		ctx, cancel := early.Context(t.Context())
+		c.do(early)
+		equal(t, name, context.Cause(ctx), c.want)
+		cancel(nil)
+		c.do(late)
+		ctx, cancel = late.Context(t.Context())
+		equal(t, name+" before there was one", context.Cause(ctx), c.want)
+		cancel(nil)
+	}
+	lease := b.running(queue.Insert{})
+	lease.BeginStop()
+	lease.BeginStop()
+	<-lease.Stopping()
+	equal(t, "a stop ends nothing yet", lease.Lost(), false)
+}

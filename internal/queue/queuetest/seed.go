@@ -1,0 +1,76 @@
+package queuetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"orch/internal/queue"
+)
+
+// Pool opens a second pool.
+func Pool(tb testing.TB, cfg *pgx.ConnConfig) *pgxpool.Pool {
+	tb.Helper()
+	pc, err := pgxpool.ParseConfig("sslmode=disable")
+	if err != nil {
+		tb.Fatalf("make a pool config: %v", err)
+	}
+	pc.ConnConfig = cfg
+	pool, err := pgxpool.NewWithConfig(tb.Context(), pc)
+	if err != nil {
+		tb.Fatalf("open a pool: %v", err)
+	}
+	tb.Cleanup(pool.Close)
+	return pool
+}
+
+// Root binds a data root that nobody uses and returns its id.
+func Root(tb testing.TB, pool *pgxpool.Pool) uuid.UUID {
+	tb.Helper()
+	id := uuid.New()
+	if _, err := pool.Exec(tb.Context(), `insert into roots (id, host, path) values ($1, 'test', '/test')`, id); err != nil {
+		tb.Fatalf("insert root: %v", err)
+	}
+	return id
+}
+
+// Worker makes a worker of a root, not registered yet.
+func Worker(root uuid.UUID) queue.Worker {
+	return queue.Worker{
+		ID: uuid.New(), RootID: root, Host: "test", BootID: "boot", PIDNamespace: "ns", PID: 1, PIDStartedAt: 1, Version: "test",
+	}
+}
+
+// Until polls until the condition holds, and fails the test when it doesn't in half a minute.
+func Until(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), 30*time.Second)
+	defer cancel()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for !holds() {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			tb.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// Wait receives from a channel, or fails the test after half a minute.
+func Wait[T any](tb testing.TB, what string, c <-chan T) T {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), 30*time.Second)
+	defer cancel()
+	select {
+	case v := <-c:
+		return v
+	case <-ctx.Done():
+		tb.Fatalf("waited in vain: %s", what)
+		panic("unreachable")
+	}
+}

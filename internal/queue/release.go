@@ -1,0 +1,109 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/db"
+)
+
+const (
+	// CodeCrashLoop is the code of a job under which workers died again and again.
+	CodeCrashLoop = "crash_loop"
+
+	maxRecoveries = 5
+)
+
+// deadSQL lists the workers of a root that didn't say goodbye, or that still hold jobs.
+const deadSQL = `
+select id, root_id, host, boot_id, pid_namespace, pid, pid_started_at, version, lanes from workers w
+where root_id = $1 and (stopped_at is null or exists (select from jobs where state = 'running' and worker_id = w.id))
+order by started_at, id`
+
+// ReleaseDead releases what dead workers of a root hold: the jobs are queued again at once with their attempt given
+// back and one recovery more, or fail with crash_loop after the fifth. A job that is pinned by a run is never failed
+// here, the run may well be alive. dead must answer true only for certain. Each job is released in a transaction of
+// its own, guarded by the epoch that was seen; one that can't be is left for the next call. The jobs are returned as
+// they became.
+func (q *Queue) ReleaseDead(ctx context.Context, rootID uuid.UUID, dead func(Worker) bool) ([]Job, error) {
+	workers, err := collect[Worker](ctx, q, deadSQL, rootID)
+	if err != nil {
+		return nil, fmt.Errorf("list workers: %w", err)
+	}
+	var released []Job
+	for _, w := range workers {
+		if !dead(w) {
+			continue
+		}
+		jobs, err := q.releaseWorker(ctx, w)
+		released = append(released, jobs...)
+		if err != nil {
+			return released, err
+		}
+	}
+	return released, nil
+}
+
+// releaseWorker releases the jobs of one dead worker, then notes that it stopped.
+func (q *Queue) releaseWorker(ctx context.Context, w Worker) (released []Job, err error) {
+	held, err := collect[Job](ctx, q, `select `+columns+` from jobs where state = 'running' and worker_id = $1 order by id`, w.ID)
+	if err != nil {
+		return nil, fmt.Errorf("list jobs of worker %s: %w", w.ID, err)
+	}
+	left := false
+	for _, job := range held {
+		after, err := q.releaseDeadJob(ctx, w, job)
+		switch {
+		case isNoRows(err): // somebody was first
+		case err != nil:
+			left = true
+			q.cfg.Logger.ErrorContext(ctx, "job of a dead worker not released", slog.Int64("job_id", job.ID), slog.String("error_code", db.Code(err)))
+		default:
+			released = append(released, after)
+			q.cfg.Logger.WarnContext(ctx, "job of a dead worker released", slog.Int64("job_id", job.ID), slog.String("kind", job.Kind),
+				slog.String("state", string(after.State)), slog.Int("recoveries", after.Recoveries), slog.Int("worker_pid", w.PID))
+		}
+	}
+	if left {
+		return released, nil
+	}
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	if _, err := q.pool.Exec(ctx, `update workers set stopped_at = coalesce(stopped_at, clock_timestamp()) where id = $1`, w.ID); err != nil {
+		return released, fmt.Errorf("note that worker %s stopped: %w", w.ID, err)
+	}
+	return released, nil
+}
+
+func (q *Queue) releaseDeadJob(ctx context.Context, w Worker, job Job) (after Job, err error) {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	fence := pgx.NamedArgs{"id": job.ID, "worker": w.ID, "epoch": job.Epoch}
+	err = db.InTx(ctx, q.pool, func(tx pgx.Tx) (err error) {
+		if job.Recoveries >= maxRecoveries && job.RunID == nil {
+			after, err = q.fail(ctx, tx, held, fence, CodeCrashLoop, "its worker died under it again and again")
+			return err
+		}
+		args := Release{Recovery: true}.args()
+		maps.Copy(args, fence)
+		after, err = move(ctx, tx, setReleased, held, args)
+		return err
+	})
+	return after, err
+}
+
+// collect reads rows into structs.
+func collect[T any](ctx context.Context, q *Queue, sql string, args ...any) ([]T, error) {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	rows, err := q.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+}

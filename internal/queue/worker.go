@@ -1,0 +1,56 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+)
+
+// Worker is who claims: one boot of one process.
+type Worker struct {
+	ID           uuid.UUID `db:"id"`      // of this boot
+	RootID       uuid.UUID `db:"root_id"` // data root it serves
+	Host         string    `db:"host"`
+	BootID       string    `db:"boot_id"`
+	PIDNamespace string    `db:"pid_namespace"`
+	PID          int       `db:"pid"`
+	PIDStartedAt int64     `db:"pid_started_at"` // clock ticks after boot
+	Version      string    `db:"version"`
+	Lanes        []string  `db:"lanes"`
+}
+
+// RegisterWorker writes the worker's row, by which others can tell whether its process lives. It may be repeated.
+func (q *Queue) RegisterWorker(ctx context.Context, w Worker) error {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	lanes := w.Lanes
+	if lanes == nil {
+		lanes = []string{}
+	}
+	_, err := q.pool.Exec(ctx, `
+insert into workers (id, root_id, host, boot_id, pid_namespace, pid, pid_started_at, version, lanes)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+on conflict (id) do update set lanes = excluded.lanes, heartbeat_at = clock_timestamp(), stopped_at = null`,
+		w.ID, w.RootID, w.Host, w.BootID, w.PIDNamespace, w.PID, w.PIDStartedAt, w.Version, lanes)
+	if err != nil {
+		return fmt.Errorf("register worker: %w", err)
+	}
+	return nil
+}
+
+// WorkerStopped notes that the worker is gone and closes the connection of its beats. What it still holds in the
+// database is left to ReleaseDead.
+func (q *Queue) WorkerStopped(ctx context.Context, w Worker) error {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	h := q.holder(w.ID)
+	h.beat.close(ctx)
+	q.mu.Lock()
+	delete(q.holders, w.ID)
+	q.mu.Unlock()
+	if _, err := q.pool.Exec(ctx, `update workers set stopped_at = clock_timestamp() where id = $1`, w.ID); err != nil {
+		return fmt.Errorf("note that the worker stopped: %w", err)
+	}
+	return nil
+}

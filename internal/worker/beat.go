@@ -1,0 +1,100 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"orch/internal/queue"
+)
+
+// marginShare of the TTL is kept between the moment at which a worker that can't beat gives up its leases, and the
+// moment at which others may take them.
+const marginShare = 6
+
+// beats is the loop that renews the leases. It goes on through the grace.
+type beats struct {
+	end  context.CancelCauseFunc
+	loop sync.WaitGroup
+}
+
+func startBeats(ctx context.Context, s *session) *beats {
+	ctx, end := context.WithCancelCause(ctx)
+	b := &beats{end: end}
+	b.loop.Go(func() { s.beat(ctx) })
+	return b
+}
+
+func (b *beats) stop() {
+	b.end(queue.ErrStopping)
+	b.loop.Wait()
+}
+
+func (s *session) beat(ctx context.Context) {
+	timer := time.NewTimer(s.w.cfg.Heartbeat)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-s.w.beatNow:
+		}
+		next := s.w.cfg.Heartbeat
+		_ = s.guard(ctx, "beat", func() error { next = s.beatOnce(ctx); return nil }) // guard logged it
+		timer.Reset(next)
+	}
+}
+
+// beatOnce returns when to beat next. After a failure that is sooner, and no later than the first lease runs out.
+func (s *session) beatOnce(ctx context.Context) time.Duration {
+	leases := s.beaten()
+	limit := s.w.cfg.Queue.QueryTimeout()
+	if left := s.timeLeft(leases); left > 0 { // else: a machine that slept tries before it gives up
+		limit = min(limit, left)
+	}
+	asked, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	beat, err := s.w.cfg.Queue.Beat(asked, s.w.cfg.Worker, leases)
+	if err != nil {
+		if ctx.Err() != nil {
+			return s.w.cfg.Heartbeat // the session is over
+		}
+		s.outages.failed(ctx, "beat", err)
+		s.dropSilent(ctx, leases)
+		return max(min(s.w.cfg.Heartbeat/3, s.timeLeft(leases)), time.Millisecond)
+	}
+	s.outages.over(ctx, "beat")
+	s.w.stats.released.Add(int64(beat.Orphans))
+	for _, lease := range beat.Cancelled {
+		lease.RequestCancel()
+	}
+	return s.w.cfg.Heartbeat
+}
+
+func (s *session) silenceLimit() time.Duration {
+	ttl := s.w.cfg.Queue.LeaseTTL()
+	return ttl - ttl/marginShare
+}
+
+// timeLeft is the time until the first lease has been silent for too long.
+func (s *session) timeLeft(leases []*queue.Lease) time.Duration {
+	left := s.silenceLimit()
+	for _, lease := range leases {
+		if !lease.Lost() {
+			left = min(left, s.silenceLimit()-lease.Silence())
+		}
+	}
+	return left
+}
+
+// dropSilent gives up leases that others may take soon. The row may still be ours for a while; nobody here will use it.
+func (s *session) dropSilent(ctx context.Context, leases []*queue.Lease) {
+	for _, lease := range leases {
+		if lease.Silence() >= s.silenceLimit() && !lease.Ended() {
+			lease.MarkLost(queue.ErrLeaseLost)
+			s.w.log.WarnContext(ctx, "lease given up, no beat came through", slog.Int64("job_id", lease.Job().ID))
+		}
+	}
+}

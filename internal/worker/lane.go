@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"orch/internal/queue"
+)
+
+// lane is a named share of the worker's concurrency. Only its own loop claims for it.
+type lane struct {
+	name  string
+	slots int
+	kinds []string
+	wake  chan struct{}
+	busy  atomic.Int64
+}
+
+func (l *lane) free() int { return l.slots - int(l.busy.Load()) }
+
+func (l *lane) poke() { poke(l.wake) }
+
+// freeSlot is called when a job's end is written, not when its handler returned: without a database a worker that
+// took more work couldn't keep it.
+func (l *lane) freeSlot() {
+	l.busy.Add(-1)
+	l.poke()
+}
+
+// serve claims for a lane until the stop. The poll is what finds jobs; being woken makes it find them sooner.
+func (s *session) serve(hard, last context.Context, stop <-chan struct{}, l *lane) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-timer.C:
+		case <-l.wake:
+		}
+		_ = s.guard(hard, "claim jobs", func() error { s.fill(hard, last, l); return nil }) // guard logged it
+		timer.Reset(jittered(s.w.cfg.Poll))
+	}
+}
+
+// fill claims until the lane is full or nothing more is due. A claim isn't interrupted by the stop: an answer that
+// nobody waits for leaves granted jobs behind.
+func (s *session) fill(hard, last context.Context, l *lane) {
+	for !s.isStopping() {
+		free := l.free()
+		if free <= 0 || len(l.kinds) == 0 {
+			return
+		}
+		leases, err := s.w.cfg.Queue.Claim(hard, queue.ClaimRequest{Worker: s.w.cfg.Worker, Lane: l.name, Kinds: l.kinds, Limit: free})
+		if err != nil {
+			if hard.Err() == nil { // else the end of the grace interrupted it, and the last beat cleans up
+				s.outages.failed(hard, "claim", err)
+			}
+			return
+		}
+		s.outages.over(hard, "claim")
+		if len(leases) == 0 {
+			return
+		}
+		s.w.stats.claimed.Add(int64(len(leases)))
+		for _, lease := range leases {
+			s.begin(hard, last, l, lease)
+		}
+	}
+}
+
+// begin starts a job, or gives it back when the stop was first: one of the two, decided under the lock that the stop
+// takes too.
+func (s *session) begin(hard, last context.Context, l *lane, lease *queue.Lease) {
+	if s.admit(l, lease) {
+		go s.work(hard, l, lease)
+		return
+	}
+	s.release(last, lease)
+}
+
+func (s *session) admit(l *lane, lease *queue.Lease) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return false
+	}
+	s.jobs[lease] = &entry{beats: true}
+	s.working.Add(1)
+	l.busy.Add(1)
+	return true
+}

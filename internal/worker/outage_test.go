@@ -1,0 +1,154 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"orch/internal/queue"
+	"orch/internal/queue/queuetest"
+	"orch/internal/testdb"
+	"orch/internal/worker"
+)
+
+func proxied(t *testing.T, hs handlers, change ...func(*bench)) (*bench, *queuetest.Proxy) {
+	t.Helper()
+	pool := testdb.New(t)
+	proxy := queuetest.NewProxy(t, testdb.ConnConfig(pool))
+	return benchOn(t, pool, queuetest.Pool(t, proxy.Config()), hs, change...), proxy
+}
+
+// A job that finishes while the database is away is recorded when it is back. Its slot stays taken until then.
+func TestCompletionWhileTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	began, goOn := make(chan *queue.Lease, 1), make(chan struct{})
+	b, proxy := proxied(t, handlers{"k": fn(func(_ context.Context, l *queue.Lease) error {
+		began <- l
+		<-goOn
+		return nil
+	})})
+	b.start()
+	id := b.add(queue.Insert{Kind: "k"})
+	queuetest.Wait(t, "begin", began)
+	proxy.Set(queuetest.Refuse, "")
+	close(goOn)
+	queuetest.Until(t, "some tries", func() bool { return b.w.Stats().Errors >= 4 })
+	equal(t, "busy", b.w.Lanes()["lane"].Busy, 1)
+	equal(t, "logged once", b.log.count("call=end error_code=database_unreachable"), 1)
+	proxy.Set(queuetest.Pass, "")
+	equal(t, "attempt", b.until(id, queue.StateSucceeded).Attempt, 1)
+	b.stats(worker.Stats{Claimed: 1, Succeeded: 1})
+	queuetest.Until(t, "free", func() bool { return b.w.Lanes()["lane"].Busy == 0 })
+	queuetest.Until(t, "logged", func() bool { return b.log.count(`"queue call works again" call=end`) == 1 })
+}
+
+// Unless somebody else has it by then.
+func TestCompletionWhoseEpochIsGone(t *testing.T) {
+	t.Parallel()
+	began, goOn := make(chan *queue.Lease, 1), make(chan struct{})
+	b, proxy := proxied(t, handlers{"k": fn(func(_ context.Context, l *queue.Lease) error {
+		began <- l
+		<-goOn
+		return nil
+	})})
+	b.start()
+	id := b.add(queue.Insert{Kind: "k"})
+	queuetest.Wait(t, "begin", began)
+	proxy.Set(queuetest.Refuse, "")
+	close(goOn)
+	queuetest.Until(t, "a try", func() bool { return b.w.Stats().Errors >= 1 })
+	_, err := b.pool.Exec(t.Context(), `update jobs set epoch = epoch + 1`)
+	b.no(err)
+	proxy.Set(queuetest.Pass, "")
+	b.stats(worker.Stats{Claimed: 1, Lost: 1})
+	_ = id
+}
+
+// The answer to the COMMIT of a completion is lost, and nobody can be asked for a while: one end, counted once.
+func TestCompletionWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	began, goOn := make(chan *queue.Lease, 1), make(chan struct{})
+	b, proxy := proxied(t, handlers{"k": fn(func(_ context.Context, l *queue.Lease) error {
+		began <- l
+		<-goOn
+		return nil
+	})}, func(b *bench) { b.cfg.Lanes["lane"] = 1 }) // no other claim: the next COMMIT is the completion's
+	b.start()
+	id := b.add(queue.Insert{Kind: "k"})
+	queuetest.Wait(t, "begin", began)
+	proxy.Set(queuetest.DieAfter, "commit\x00")
+	close(goOn)
+	queuetest.Until(t, "some tries", func() bool { return b.w.Stats().Errors >= 2 })
+	equal(t, "state", b.get(id).State, queue.StateSucceeded)
+	equal(t, "counted", b.w.Stats().Succeeded, 0)
+	proxy.Set(queuetest.Pass, "")
+	b.stats(worker.Stats{Claimed: 1, Succeeded: 1})
+	counts, err := queue.New(b.pool, queue.Config{}).Counts(t.Context())
+	b.no(err)
+	equal(t, "total", counts[queue.StateSucceeded], 1)
+}
+
+// The stop doesn't wait for a database that doesn't come back.
+func TestStopWhileTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	began, goOn := make(chan *queue.Lease, 1), make(chan struct{})
+	b, proxy := proxied(t, handlers{"k": fn(func(_ context.Context, l *queue.Lease) error {
+		began <- l
+		<-goOn
+		return nil
+	})}, func(b *bench) { b.cfg.StopGrace = 50 * time.Millisecond })
+	b.start()
+	id := b.add(queue.Insert{Kind: "k"})
+	queuetest.Wait(t, "begin", began)
+	proxy.Set(queuetest.Refuse, "")
+	close(goOn)
+	queuetest.Until(t, "a try", func() bool { return b.w.Stats().Errors >= 1 })
+	b.stop(errStop)
+	b.finish()
+	equal(t, "state", b.get(id).State, queue.StateRunning)
+	equal(t, "stats", b.w.Stats().Succeeded, 0)
+}
+
+// An unreachable database is counted, logged once, and tried again on the poll, from the first moment.
+func TestUnreachableDatabase(t *testing.T) {
+	t.Parallel()
+	b, proxy := proxied(t, handlers{"k": fn(func(context.Context, *queue.Lease) error { return nil })},
+		func(b *bench) { b.cfg.Poll, b.cfg.Heartbeat = 10*time.Millisecond, time.Second })
+	proxy.Set(queuetest.Refuse, "")
+	b.start()
+	id := b.add(queue.Insert{Kind: "k"})
+	queuetest.Until(t, "some tries", func() bool { return b.w.Stats().Errors >= 3 })
+	equal(t, "logged once, as a code", b.log.count("call=register error_code=database_unreachable"), 1)
+	proxy.Set(queuetest.Pass, "")
+	b.until(id, queue.StateSucceeded)
+	proxy.Set(queuetest.Refuse, "")
+	before := b.w.Stats().Errors
+	queuetest.Until(t, "tries of claims", func() bool { return b.w.Stats().Errors >= before+5 })
+	next := b.add(queue.Insert{Kind: "k"})
+	proxy.Set(queuetest.Pass, "")
+	b.until(next, queue.StateSucceeded)
+}
+
+// No beat comes through for the TTL less its margin: the handler is told, before anyone else may have the job.
+func TestSilenceEndsLeases(t *testing.T) {
+	t.Parallel()
+	began, handler := block()
+	b, proxy := proxied(t, handlers{"k": handler}, func(b *bench) {
+		b.cfg.Queue = queue.New(b.through, queue.Config{LeaseTTL: 3 * time.Second, QueryTimeout: time.Second})
+		b.cfg.Heartbeat = 500 * time.Millisecond
+	})
+	b.start()
+	id := b.add(queue.Insert{Kind: "k"})
+	lease := queuetest.Wait(t, "begin", began)
+	proxy.Set(queuetest.Refuse, "")
+	b.stats(worker.Stats{Claimed: 1, Lost: 1})
+	equal(t, "lost", lease.Lost(), true)
+	queuetest.Until(t, "logged", func() bool { return b.log.count("lease given up") == 1 })
+	equal(t, "state", b.get(id).State, queue.StateRunning)
+	proxy.Set(queuetest.Pass, "")
+	// The handler has returned, so the first beat that comes through gives the row back, and it is claimed again.
+	b.until(id, queue.StateQueued)
+	equal(t, "attempt", b.get(id).Attempt, 0)
+	b.w.Wake("")
+	equal(t, "epoch", queuetest.Wait(t, "second begin", began).Job().Epoch, 2)
+}

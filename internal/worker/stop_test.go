@@ -1,0 +1,231 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/queue"
+	"orch/internal/queue/queuetest"
+	"orch/internal/testdb"
+	"orch/internal/worker"
+)
+
+var errStop = errors.New("stop")
+
+// Within the grace the running job finishes, is beaten until then, and nothing more is claimed.
+func TestStopWithinGrace(t *testing.T) {
+	t.Parallel()
+	began, goOn := make(chan *queue.Lease, 1), make(chan struct{})
+	b := newBench(t, handlers{"k": fn(func(ctx context.Context, l *queue.Lease) error {
+		began <- l
+		<-l.Stopping()
+		<-goOn
+		return ctx.Err()
+	})}, func(b *bench) { b.cfg.Lanes["lane"] = 1 }).start()
+	first := b.add(queue.Insert{Kind: "k"})
+	lease := queuetest.Wait(t, "begin", began)
+	second := b.add(queue.Insert{Kind: "k"})
+	b.stop(errStop)
+	queuetest.Wait(t, "first stop signal", lease.Stopping())
+	equal(t, "lost", lease.Lost(), false)
+	_, err := b.pool.Exec(t.Context(), `update jobs set lease_expires_at = now() where id = $1`, first)
+	b.no(err)
+	b.w.BeatNow()
+	queuetest.Until(t, "beaten during the stop", func() bool { return b.get(first).LeaseExpiresAt.After(time.Now().Add(30 * time.Second)) })
+	close(goOn)
+	b.finish()
+	equal(t, "state", b.get(first).State, queue.StateSucceeded)
+	equal(t, "next", b.get(second).State, queue.StateQueued)
+	equal(t, "stats", b.w.Stats(), worker.Stats{Claimed: 1, Succeeded: 1})
+	var stopped bool
+	b.no(b.pool.QueryRow(t.Context(), `select stopped_at is not null from workers where id = $1`, b.cfg.Worker.ID).Scan(&stopped))
+	equal(t, "worker's row", stopped, true)
+}
+
+// A handler that only follows lets go at the first signal.
+func TestStopReleasesFollowersAtOnce(t *testing.T) {
+	t.Parallel()
+	began := make(chan *queue.Lease, 1)
+	b := newBench(t, handlers{"k": fn(func(_ context.Context, l *queue.Lease) error {
+		began <- l
+		<-l.Stopping()
+		return queue.ErrStopping
+	})}, func(b *bench) { b.cfg.StopGrace = time.Hour }).start()
+	id := b.add(queue.Insert{Kind: "k"})
+	queuetest.Wait(t, "begin", began)
+	b.stop(errStop)
+	b.finish()
+	job := b.get(id)
+	equal(t, "state", job.State, queue.StateQueued)
+	equal(t, "attempt", job.Attempt, 0)
+	equal(t, "due", job.RunAt.Before(time.Now().Add(time.Minute)), true)
+}
+
+// Past the grace a job is lost first, then told, then released; Run returns without its handler, whose later writes
+// are refused.
+func TestStopPastGrace(t *testing.T) {
+	t.Parallel()
+	began, causes, goOn, returned := make(chan *queue.Lease, 1), make(chan error, 1), make(chan struct{}), make(chan error, 1)
+	b := newBench(t, handlers{"k": fn(func(ctx context.Context, l *queue.Lease) error {
+		began <- l
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		equal(t, "lost before it is told", l.Lost(), true)
+		<-goOn // it never minds
+		ctx = context.WithoutCancel(ctx)
+		returned <- l.Tx(ctx, func(tx pgx.Tx) error { return l.CompleteTx(ctx, tx) })
+		return nil
+	})}, func(b *bench) { b.cfg.StopGrace = 50 * time.Millisecond }).start()
+	id := b.add(queue.Insert{Kind: "k"})
+	queuetest.Wait(t, "begin", began)
+	b.stop(errStop)
+	b.finish()
+	equal(t, "cause", queuetest.Wait(t, "cause", causes), queue.ErrStopping)
+	job := b.get(id)
+	equal(t, "state", job.State, queue.StateQueued)
+	equal(t, "attempt", job.Attempt, 0)
+	equal(t, "epoch", job.Epoch, 1)
+
+	// Claimed again by another, exactly once.
+	other := queuetest.Worker(b.cfg.Worker.RootID)
+	req := queue.ClaimRequest{Worker: other, Lane: "lane", Kinds: []string{"k"}, Limit: 10}
+	leases, err := b.q.Claim(t.Context(), req)
+	b.no(err)
+	equal(t, "claimed", len(leases), 1)
+	close(goOn)
+	if err := queuetest.Wait(t, "write", returned); !errors.Is(err, queue.ErrLeaseLost) && !errors.Is(err, queue.ErrEnded) {
+		t.Fatalf("the abandoned handler's write: %v", err)
+	}
+	equal(t, "state", b.get(id).State, queue.StateRunning)
+	equal(t, "stats", b.w.Stats(), worker.Stats{Claimed: 1, Released: 1})
+}
+
+// Even when the release fails, the abandoned job's end is never recorded.
+func TestStopWhoseReleaseFails(t *testing.T) {
+	t.Parallel()
+	pool := testdb.New(t)
+	proxy := queuetest.NewProxy(t, testdb.ConnConfig(pool))
+	began, goOn := make(chan *queue.Lease, 2), make(chan struct{})
+	b := benchOn(t, pool, queuetest.Pool(t, proxy.Config()), handlers{
+		"stubborn": fn(func(_ context.Context, l *queue.Lease) error { began <- l; <-goOn; return nil }),
+		"failing": fn(func(ctx context.Context, l *queue.Lease) error {
+			began <- l
+			<-ctx.Done()
+			return errors.New("interrupted")
+		}),
+	}).start()
+	ids := []int64{b.add(queue.Insert{Kind: "stubborn"}), b.add(queue.Insert{Kind: "failing"})}
+	queuetest.Wait(t, "begin", began)
+	queuetest.Wait(t, "begin", began)
+	proxy.Set(queuetest.Refuse, "")
+	b.stop(errStop)
+	b.w.HurryUp()
+	b.finish()
+	proxy.Set(queuetest.Pass, "")
+	close(goOn)
+	for _, id := range ids {
+		job := b.get(id)
+		equal(t, "state", job.State, queue.StateRunning)
+		equal(t, "attempt", job.Attempt, 1)
+	}
+	// The next process of this root finds its predecessor dead.
+	jobs, err := queue.New(pool, queue.Config{}).ReleaseDead(t.Context(), b.cfg.Worker.RootID, func(queue.Worker) bool { return true })
+	b.no(err)
+	equal(t, "released", len(jobs), 2)
+	equal(t, "attempt", b.get(ids[0]).Attempt, 0)
+}
+
+// The second signal ends the grace.
+func TestHurryUp(t *testing.T) {
+	t.Parallel()
+	began, handler := block()
+	b := newBench(t, handlers{"k": handler}, func(b *bench) { b.cfg.StopGrace = time.Hour }).start()
+	id := b.add(queue.Insert{Kind: "k"})
+	lease := queuetest.Wait(t, "begin", began)
+	b.stop(errStop)
+	queuetest.Wait(t, "first stop signal", lease.Stopping())
+	b.w.HurryUp()
+	b.w.HurryUp()
+	b.finish()
+	equal(t, "state", b.get(id).State, queue.StateQueued)
+}
+
+// The answer of a claim comes after the stop: the job is given back without having begun.
+func TestClaimThatRacesTheStop(t *testing.T) {
+	t.Parallel()
+	began, handler := block()
+	b := newBench(t, handlers{"k": handler}).start()
+	queuetest.Until(t, "started", func() bool { return b.log.count("worker started") == 1 })
+	tx, err := b.pool.Begin(t.Context())
+	b.no(err)
+	_, err = tx.Exec(t.Context(), `lock table jobs in access exclusive mode`)
+	b.no(err)
+	var id int64
+	b.no(tx.QueryRow(t.Context(), `insert into jobs (kind, lane, max_attempts) values ('k', 'lane', 1) returning id`).Scan(&id))
+	b.w.Wake("")
+	queuetest.Until(t, "the claim waits", func() (waits bool) {
+		b.no(tx.QueryRow(t.Context(), `select exists (select from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits))
+		return waits
+	})
+	b.stop(errStop)
+	queuetest.Until(t, "stopping", func() bool { return b.log.count("worker stopping") == 1 })
+	b.no(tx.Commit(t.Context()))
+	b.finish()
+	job := b.get(id)
+	equal(t, "state", job.State, queue.StateQueued)
+	equal(t, "attempt", job.Attempt, 0)
+	equal(t, "began", len(began), 0)
+	equal(t, "claimed means released", b.w.Stats().Claimed, b.w.Stats().Released)
+}
+
+// Workers that start and stop while jobs come: each job runs, none twice at a time, none is left behind.
+func TestStartStopStress(t *testing.T) {
+	t.Parallel()
+	pool := testdb.New(t)
+	var mu sync.Mutex
+	running, runs := map[int64]bool{}, map[int64]int{}
+	handler := fn(func(ctx context.Context, l *queue.Lease) error {
+		id := l.Job().ID
+		mu.Lock()
+		twice := running[id]
+		running[id] = true
+		mu.Unlock()
+		if twice {
+			t.Errorf("job %d runs twice", id)
+		}
+		err := l.Check(ctx)
+		mu.Lock()
+		running[id] = false
+		runs[id]++
+		mu.Unlock()
+		return err
+	})
+	const jobs = 60
+	b := benchOn(t, pool, pool, handlers{"k": handler})
+	for n := range jobs {
+		b.add(queue.Insert{Kind: "k", MaxAttempts: 1})
+		if n%3 > 0 {
+			continue
+		}
+		once := benchOn(t, pool, pool, handlers{"k": handler}).start()
+		once.w.Wake("")
+		once.stop(errStop)
+		once.finish()
+	}
+	last := benchOn(t, pool, pool, handlers{"k": handler}).start()
+	queuetest.Until(t, "all done", func() bool {
+		last.w.Wake("")
+		counts, err := b.q.Counts(t.Context())
+		b.no(err)
+		return counts[queue.StateSucceeded] == jobs
+	})
+	counts, err := b.q.Counts(t.Context())
+	b.no(err)
+	equal(t, "left", counts[queue.StateQueued]+counts[queue.StateRunning]+counts[queue.StateFailed], 0)
+}
