@@ -33,7 +33,7 @@ type place struct {
 // newPlace makes a repository with a test script, an agent, and an orch.yaml for them. The agent is a shell script.
 func newPlace(t *testing.T, agent string) *place {
 	t.Helper()
-	dir, err := os.MkdirTemp(scratch, "serve-")
+	dir, err := os.MkdirTemp(scratch, "serve-") //nolint:usetesting // as root its parents must let other users in
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,10 @@ func (s *server) read(stderr io.Reader, up chan<- string) {
 		s.mu.Lock()
 		s.log.WriteString(lines.Text() + "\n")
 		s.mu.Unlock()
-		var line struct{ Msg, Address string }
+		var line struct {
+			Msg     string `json:"msg"`
+			Address string `json:"address"`
+		}
 		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "orch is up" {
 			up <- line.Address
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 
 	"orch/internal/process"
 )
@@ -57,8 +59,8 @@ func (r *Runs) tryEnd(ctx context.Context, run Run, why process.Why) (over bool,
 	}
 }
 
-// InterruptAll ends every living run of this root, for a stop after which none could live on. Their attempts are
-// given back.
+// InterruptAll ends every living run of this root, for a stop after which none could live on, and waits until the shims
+// that this process started have gone too. The runs' attempts are given back.
 func (r *Runs) InterruptAll(ctx context.Context) error {
 	runs, err := r.open(ctx)
 	if err != nil {
@@ -75,7 +77,42 @@ func (r *Runs) InterruptAll(ctx context.Context) error {
 			failed = append(failed, fmt.Errorf("interrupt run %s: %w", run.ID, err))
 		}
 	}
+	r.shims.wait(ctx)
 	return errors.Join(failed...)
+}
+
+// shims are those that this process started and that may still be there: one outlives its run by a moment.
+type shims struct {
+	mu     sync.Mutex
+	living []*process.Run
+}
+
+func (s *shims) add(shim *process.Run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.living = slices.DeleteFunc(s.living, func(r *process.Run) bool {
+		select {
+		case <-r.ShimGone():
+			return true
+		default:
+			return false
+		}
+	})
+	s.living = append(s.living, shim)
+}
+
+// wait returns when the last one has gone, or at the end of ctx.
+func (s *shims) wait(ctx context.Context) {
+	s.mu.Lock()
+	living := slices.Clone(s.living)
+	s.mu.Unlock()
+	for _, shim := range living {
+		select {
+		case <-shim.ShimGone():
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Recover notes the ends that this root's runs came to while nobody looked, and ends what dead shims left. Living runs

@@ -172,7 +172,11 @@ func (a *attempt) launch(ctx context.Context, id uuid.UUID, startBy int64) (*pro
 	if err := process.Create(dir, spec, a.req.Stdin); err != nil {
 		return nil, err
 	}
-	return process.Launch(ctx, a.cfg.Shim, dir, env)
+	shim, err := process.Launch(ctx, a.cfg.Shim, dir, env)
+	if err == nil {
+		a.shims.add(shim)
+	}
+	return shim, err
 }
 
 // abandon clears away an intent whose shim couldn't even be started here. What it can't do, the next grant does.

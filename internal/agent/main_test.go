@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"orch/internal/process"
+	"orch/internal/process/shim"
 	"orch/internal/queue"
 	"orch/internal/testdb"
 )
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 {
 		switch os.Args[1] {
 		case "shim":
-			os.Exit(process.RunShim(os.Args[2]))
+			os.Exit(shim.Run(os.Args[2]))
 		case "executor": // claims a job and executes a run in a process of its own, to be killed
 			if err := executor(os.Args[2], os.Args[3], os.Args[4], os.Args[5]); err != nil {
 				fmt.Fprintln(os.Stderr, err)

@@ -113,8 +113,9 @@ type Config struct {
 
 // Runs starts, follows and remembers runs of one data root.
 type Runs struct {
-	cfg Config
-	log *slog.Logger
+	cfg   Config
+	log   *slog.Logger
+	shims shims
 }
 
 // New checks the configuration.

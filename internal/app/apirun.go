@@ -142,8 +142,7 @@ func (a runAPI) LogBounds(ctx context.Context, id uuid.UUID) (first, end int64, 
 		return 0, 0, err
 	}
 	_, err = log.ReadAt(make([]byte, 1), 0)
-	var dropped *process.DroppedError
-	if errors.As(err, &dropped) {
+	if dropped, ok := errors.AsType[*process.DroppedError](err); ok {
 		first = dropped.Oldest
 	} else if err != nil && !errors.Is(err, io.EOF) {
 		return 0, 0, err

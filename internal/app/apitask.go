@@ -12,7 +12,7 @@ import (
 
 	"orch/api"
 	"orch/internal/agent"
-	"orch/internal/config"
+	"orch/internal/config/orchyaml"
 	"orch/internal/forge"
 	"orch/internal/httpapi"
 	"orch/internal/queue"
@@ -130,7 +130,7 @@ func (a taskAPI) RetryTask(ctx context.Context, key, actor, note string) (api.Ta
 // money.
 func (a taskAPI) CreateTask(ctx context.Context, n httpapi.NewTask) (api.Task, error) {
 	add := task.Add{
-		Title: n.Title, Body: n.Body, Source: n.Source, Priority: n.Priority, Pipeline: config.DefaultPipeline, Land: true,
+		Title: n.Title, Body: n.Body, Source: n.Source, Priority: n.Priority, Pipeline: orchyaml.DefaultPipeline, Land: true,
 	}
 	repo, err := a.repository(ctx, n, &add)
 	if err != nil {
@@ -163,22 +163,24 @@ func (a taskAPI) CreateTask(ctx context.Context, n httpapi.NewTask) (api.Task, e
 	return a.shown(ctx, created), nil
 }
 
-// check looks at a repository. While a landing is under way its checkout looks dirty for a moment: then it looks again.
+// check looks at a repository. While a landing is under way its checkout looks dirty or locked for a moment: then it looks again.
 func (a taskAPI) check(ctx context.Context, repo forge.Repo) (forge.Checked, error) {
 	const looks, pause = 20, 100 * time.Millisecond
 	calm := false // nothing lands any more: what the next look sees is how it is
 	for n := 1; ; n++ {
 		checked, err := a.forge.Check(ctx, repo)
 		var problem *forge.ProblemError
-		if calm || n == looks || !errors.As(err, &problem) || !onlyLandingHinders(problem.Code) {
+		if calm || n == looks || !errors.As(err, &problem) || !problem.Retry && !onlyLandingHinders(problem.Code) {
 			return checked, err
 		}
-		leases, leaseErr := a.merges.Leases(ctx)
-		if leaseErr != nil {
-			return checked, err
-		}
-		if calm = len(leases) == 0; calm {
-			continue
+		if !problem.Retry {
+			leases, leaseErr := a.leases.Leases(ctx)
+			if leaseErr != nil {
+				return checked, err
+			}
+			if calm = len(leases) == 0; calm {
+				continue
+			}
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -224,7 +226,7 @@ func (a taskAPI) repository(ctx context.Context, n httpapi.NewTask, add *task.Ad
 	if !known {
 		return forge.Repo{}, httpapi.Invalid("repo", unknownRepo(n.Repo, file))
 	}
-	add.Repo, add.Pipeline, add.Land = repo.Name, repo.Pipeline, repo.Land == config.LandAuto
+	add.Repo, add.Pipeline, add.Land = repo.Name, repo.Pipeline, repo.Land == orchyaml.LandAuto
 	base := repo.Base
 	if n.Base != "" {
 		base = n.Base
@@ -232,15 +234,11 @@ func (a taskAPI) repository(ctx context.Context, n httpapi.NewTask, add *task.Ad
 	return forge.Repo{Name: repo.Name, Location: repo.Path, Base: base}, nil
 }
 
-func unknownRepo(name string, file *config.File) string {
+func unknownRepo(name string, file *orchyaml.File) string {
 	if len(file.Repos) == 0 {
 		return fmt.Sprintf("no repository is configured in %s: add one with `orch init PATH`", file.Path)
 	}
-	names := make([]string, 0, len(file.Repos))
-	for _, r := range file.Repos {
-		names = append(names, r.Name)
-	}
-	return fmt.Sprintf("no repository is called %q in %s; there are: %s", name, file.Path, strings.Join(names, ", "))
+	return fmt.Sprintf("no repository is called %q in %s; there are: %s", name, file.Path, strings.Join(file.RepoNames(), ", "))
 }
 
 func (a taskAPI) adhocRepository(ctx context.Context, n httpapi.NewTask, add *task.Add) (forge.Repo, error) {

@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"orch/internal/config"
+	"orch/internal/config/orchyaml"
 	"orch/internal/forge"
 	"orch/internal/gate"
 	"orch/internal/merge"
+	"orch/internal/stage"
 	"orch/internal/task"
 )
 
@@ -41,7 +43,7 @@ type adhoc struct {
 type plan struct {
 	repo     forge.Repo
 	pipeline task.Pipeline
-	agents   map[string]config.Agent
+	agents   map[string]orchyaml.Agent
 	setup    string
 	test     *gate.Definition // nil: landing without a test was asked for
 	method   string
@@ -55,7 +57,7 @@ type catalog struct {
 	log  *slog.Logger
 
 	mu     sync.Mutex
-	file   *config.File
+	file   *orchyaml.File
 	stamp  stamp
 	status configStatus
 }
@@ -85,8 +87,13 @@ func newCatalog(data config.Data, log *slog.Logger) (*catalog, error) {
 	return c, nil
 }
 
-func loadFile(data config.Data) (*config.File, error) {
-	return data.LoadFile()
+// loadFile reads orch.yaml. Without one, and none asked for by ORCH_CONFIG, it answers an empty File.
+func loadFile(data config.Data) (*orchyaml.File, error) {
+	file, err := orchyaml.LoadFile(data.File, stage.CheckPrompt)
+	if errors.Is(err, fs.ErrNotExist) && !data.FileGiven {
+		return &orchyaml.File{Path: data.File}, nil
+	}
+	return file, err
 }
 
 func (c *catalog) look() stamp {
@@ -97,7 +104,7 @@ func (c *catalog) look() stamp {
 	return stamp{info.ModTime(), info.Size()}
 }
 
-func (c *catalog) take(file *config.File) {
+func (c *catalog) take(file *orchyaml.File) {
 	c.file = file
 	c.status = configStatus{Status: "ok", LoadedAt: time.Now()}
 	if c.stamp == (stamp{}) {
@@ -106,7 +113,7 @@ func (c *catalog) take(file *config.File) {
 }
 
 // current is orch.yaml as it is in force.
-func (c *catalog) current(ctx context.Context) *config.File {
+func (c *catalog) current(ctx context.Context) *orchyaml.File {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.look()
@@ -160,7 +167,7 @@ func (c *catalog) plan(ctx context.Context, t task.Task) (plan, error) {
 func (c *catalog) adhocPlan(ctx context.Context, t task.Task, own adhoc) (plan, error) {
 	p := plan{
 		repo:  forge.Repo{Name: t.Repo, Location: own.Path, Base: t.BaseBranch},
-		setup: own.Setup, method: merge.MethodFastForward, land: true, agents: map[string]config.Agent{},
+		setup: own.Setup, method: merge.MethodFastForward, land: true, agents: map[string]orchyaml.Agent{},
 	}
 	name := adhocAgent
 	if own.Agent != "" {
@@ -171,14 +178,14 @@ func (c *catalog) adhocPlan(ctx context.Context, t task.Task, own adhoc) (plan, 
 		}
 		p.agents[name] = agent
 	} else {
-		p.agents[name] = config.Agent{
-			Name: name, Preset: config.PresetCommand, Command: config.Command{Shell: own.AgentCommand}, Timeout: adhocTimeout(own),
+		p.agents[name] = orchyaml.Agent{
+			Name: name, Preset: orchyaml.PresetCommand, Command: orchyaml.Command{Shell: own.AgentCommand}, Timeout: adhocTimeout(own),
 			Env: own.Env,
 		}
 	}
 	test := withSetup(own.Setup, own.Test)
 	p.test = testGate(test)
-	p.pipeline = task.Short(config.DefaultPipeline, name, test)
+	p.pipeline = task.Short(orchyaml.DefaultPipeline, name, test)
 	return p, nil
 }
 
@@ -202,27 +209,27 @@ func (c *catalog) filePlan(ctx context.Context, t task.Task) (plan, error) {
 	}
 	p := plan{
 		repo:  forge.Repo{Name: repo.Name, Location: repo.Path, Base: t.BaseBranch},
-		setup: repo.Setup, method: merge.MethodFastForward, land: repo.Land == config.LandAuto,
-		test: testGate(withSetup(repo.Setup, repo.Test)), agents: map[string]config.Agent{},
+		setup: repo.Setup, method: merge.MethodFastForward, land: repo.Land == orchyaml.LandAuto,
+		test: testGate(withSetup(repo.Setup, repo.Test)), agents: map[string]orchyaml.Agent{},
 		pipeline: task.Pipeline{Name: resolved.Name},
 	}
-	for _, stage := range resolved.Stages {
-		p.pipeline.Stages = append(p.pipeline.Stages, stageOf(stage, repo.Setup))
-		if agent, known := file.Agent(stage.Agent); known {
-			p.agents[stage.Agent] = agent
+	for _, step := range resolved.Stages {
+		p.pipeline.Stages = append(p.pipeline.Stages, stageOf(step, repo.Setup))
+		if agent, known := file.Agent(step.Agent); known {
+			p.agents[step.Agent] = agent
 		}
-		if stage.Method != "" {
-			p.method = stage.Method
+		if step.Method != "" {
+			p.method = step.Method
 		}
 	}
 	return p, nil
 }
 
-func stageOf(stage config.Stage, setup string) task.Stage {
+func stageOf(step orchyaml.Stage, setup string) task.Stage {
 	converted := task.Stage{
-		Name: stage.Name, Agent: stage.Agent, Prompt: stage.Prompt, OnFail: stage.OnFail, Method: stage.Method,
+		Name: step.Name, Agent: step.Agent, Prompt: step.Prompt, OnFail: step.OnFail, Method: step.Method,
 	}
-	for _, g := range stage.Gates {
+	for _, g := range step.Gates {
 		command := g.Command
 		if command != "" {
 			command = withSetup(setup, command)

@@ -56,10 +56,19 @@ func postgres(cfg *config.Config, log *slog.Logger) func(context.Context, func()
 
 var errEnded = errors.New("it is started again")
 
+// startPostgres starts the private server. One that is killed in the middle of its start is started again a few times:
+// nothing is wrong with it.
 func startPostgres(ctx context.Context, cfg *config.Config, log *slog.Logger) (*pgembed.Server, error) {
-	return pgembed.Start(ctx, pgembed.Config{
-		Dir: root.PGDir(cfg.Data.Root), BinDir: cfg.Database.PostgresBin, Logger: log,
-	})
+	const starts = 5
+	for n := 1; ; n++ {
+		server, err := pgembed.Start(ctx, pgembed.Config{
+			Dir: root.PGDir(cfg.Data.Root), BinDir: cfg.Database.PostgresBin, Logger: log,
+		})
+		if n == starts || !errors.Is(err, pgembed.ErrKilled) {
+			return server, err
+		}
+		log.WarnContext(ctx, "the private PostgreSQL was killed while it started, starting it again", slog.Int("start", n))
+	}
 }
 
 // WithDatabase runs fn on a connection to the database, starting the private PostgreSQL for that time when nobody else
@@ -67,7 +76,7 @@ func startPostgres(ctx context.Context, cfg *config.Config, log *slog.Logger) (*
 func WithDatabase(ctx context.Context, cfg *config.Config, log *slog.Logger, fn func(ctx context.Context, conn *pgx.Conn) error) (err error) {
 	conn, err := connConfig(cfg)
 	if errors.Is(err, pgembed.ErrNotRunning) {
-		if err = root.Prepare(cfg.Data.Root); err != nil {
+		if err := root.Prepare(cfg.Data.Root); err != nil {
 			return err
 		}
 		server, startErr := startPostgres(ctx, cfg, log)

@@ -14,10 +14,11 @@ import (
 
 	"orch/internal/client"
 	"orch/internal/config"
+	"orch/internal/config/orchyaml"
 	"orch/internal/db"
 	"orch/internal/forge"
 	"orch/internal/forge/local"
-	"orch/internal/git"
+	"orch/internal/git/gitcmd"
 	"orch/internal/pgembed"
 	"orch/internal/root"
 )
@@ -46,7 +47,7 @@ const lowSpace = 2 << 30
 func Examine(ctx context.Context, cfg *config.Config) []Finding {
 	found := []Finding{examineRoot(cfg), examineDisk(cfg)}
 	found = append(found, examineServer(ctx, cfg), examineDatabase(ctx, cfg))
-	program, err := git.New(git.Config{})
+	program, err := gitcmd.New(ctx, gitcmd.Config{})
 	if err != nil {
 		return append(found, Finding{"git", FindingFailed, err.Error(), "install git 2.38 or newer"})
 	}
@@ -98,8 +99,7 @@ func examineServer(ctx context.Context, cfg *config.Config) Finding {
 	}
 	defer c.Close()
 	_, err = c.Readiness(ctx)
-	var problem *client.ProblemError
-	if errors.As(err, &problem) {
+	if problem, ok := errors.AsType[*client.ProblemError](err); ok {
 		return Finding{"server", FindingFailed, problem.Detail, "look at its log"}
 	}
 	if err != nil {
@@ -111,7 +111,7 @@ func examineServer(ctx context.Context, cfg *config.Config) Finding {
 func examineDatabase(ctx context.Context, cfg *config.Config) Finding {
 	conn, err := connConfig(cfg)
 	if errors.Is(err, pgembed.ErrNotRunning) {
-		install, err := pgembed.Find(cfg.Database.PostgresBin, 0)
+		install, err := pgembed.Find(ctx, cfg.Database.PostgresBin, 0)
 		if err != nil {
 			return Finding{"database", FindingFailed, err.Error(), ""}
 		}
@@ -139,11 +139,11 @@ func examineDatabase(ctx context.Context, cfg *config.Config) Finding {
 	return Finding{Name: "database", Status: FindingOK, Detail: "reachable, schema up to date"}
 }
 
-func examineConfig(cfg *config.Config, file *config.File) Finding {
+func examineConfig(cfg *config.Config, file *orchyaml.File) Finding {
 	if len(file.Repos) == 0 {
 		return Finding{"config", FindingWarning, "no repository is configured in " + cfg.Data.File, "add one with `orch init PATH`"}
 	}
-	if unknown := cfg.Merge.Unknown(file); len(unknown) > 0 {
+	if unknown := cfg.Merge.Unknown(file.RepoNames()); len(unknown) > 0 {
 		return Finding{
 			"config", FindingWarning, "ORCH_MERGE_GATE_REPOS names what isn't configured: " + strings.Join(unknown, ", "),
 			"correct the names",
@@ -152,11 +152,10 @@ func examineConfig(cfg *config.Config, file *config.File) Finding {
 	return Finding{Name: "config", Status: FindingOK, Detail: fmt.Sprintf("%d repositories in %s", len(file.Repos), cfg.Data.File)}
 }
 
-func examineRepo(ctx context.Context, program *git.Git, repo config.Repo) Finding {
+func examineRepo(ctx context.Context, program *gitcmd.Git, repo orchyaml.Repo) Finding {
 	name := "repository " + repo.Name
 	checked, err := local.New(program, nil).Check(ctx, forge.Repo{Name: repo.Name, Location: repo.Path, Base: repo.Base})
-	var problem *forge.ProblemError
-	if errors.As(err, &problem) {
+	if problem, ok := errors.AsType[*forge.ProblemError](err); ok {
 		return Finding{name, FindingFailed, problem.Message, problem.Hint}
 	}
 	if err != nil {
@@ -165,7 +164,7 @@ func examineRepo(ctx context.Context, program *git.Git, repo config.Repo) Findin
 	return Finding{Name: name, Status: FindingOK, Detail: fmt.Sprintf("%s, branch %s", checked.Path, checked.Base)}
 }
 
-func examineAgent(agent config.Agent) Finding {
+func examineAgent(agent orchyaml.Agent) Finding {
 	name := "agent " + agent.Name
 	word, _, _ := strings.Cut(strings.TrimSpace(agent.Command.Shell), " ")
 	if len(agent.Command.Argv) > 0 {

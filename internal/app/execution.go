@@ -12,9 +12,10 @@ import (
 	"time"
 
 	"orch/internal/agent"
-	"orch/internal/config"
+	"orch/internal/config/orchyaml"
 	"orch/internal/gate"
 	"orch/internal/queue"
+	"orch/internal/stage"
 	"orch/internal/task"
 )
 
@@ -24,20 +25,20 @@ type agents struct {
 	catalog *catalog
 }
 
-// Run implements task.Agents.
-func (a agents) Run(ctx context.Context, l *queue.Lease, r task.AgentRun) (task.AgentResult, error) {
+// Run implements stage.Agents.
+func (a agents) Run(ctx context.Context, l *queue.Lease, r stage.AgentRun) (stage.AgentResult, error) {
 	plan, err := a.catalog.plan(ctx, r.Task)
 	if err != nil {
-		return task.AgentResult{}, err
+		return stage.AgentResult{}, err
 	}
 	entry, known := plan.agents[r.Agent]
 	if !known {
-		return task.AgentResult{}, queue.Terminal("agent_unknown", fmt.Errorf(
+		return stage.AgentResult{}, queue.Terminal("agent_unknown", fmt.Errorf(
 			"no agent is called %q: define it in orch.yaml, then `orch task retry %s`", r.Agent, r.Task.Key))
 	}
 	argv, err := agent.Command(agent.CommandTemplate{Argv: entry.Command.Argv, Shell: entry.Command.Shell})
 	if err != nil {
-		return task.AgentResult{}, queue.Terminal("agent_command", err)
+		return stage.AgentResult{}, queue.Terminal("agent_command", err)
 	}
 	result, err := a.runs.Execute(ctx, l, agent.Request{
 		Purpose: agent.PurposeAgent, Key: r.Key, TaskID: r.Task.ID, Stage: r.Stage, Round: r.Round, Agent: r.Agent,
@@ -45,16 +46,16 @@ func (a agents) Run(ctx context.Context, l *queue.Lease, r task.AgentRun) (task.
 		Stdin: r.Prompt, Timeout: entry.Timeout, StallTimeout: entry.StallTimeout, Prepare: r.Prepare,
 	})
 	if err != nil {
-		return task.AgentResult{}, err
+		return stage.AgentResult{}, err
 	}
-	return task.AgentResult{
+	return stage.AgentResult{
 		RunID: result.RunID, Outcome: string(result.Outcome), Summary: result.Summary, Question: result.Question,
 		LogTail: result.LogTail, ExitCode: result.Exit.Code, CostUSD: result.CostUSD, Resumed: result.Resumed,
 	}, nil
 }
 
 // agentEnvironment is what an agent is told beside its prompt. Nothing in it is secret but what its entry sets.
-func agentEnvironment(entry config.Agent, r task.AgentRun) []string {
+func agentEnvironment(entry orchyaml.Agent, r stage.AgentRun) []string {
 	env := []string{
 		"ORCH_TASK=" + r.Task.Key, "ORCH_STAGE=" + r.Stage, "ORCH_ROUND=" + strconv.Itoa(r.Round),
 		"ORCH_BRANCH=" + r.Task.Branch, "ORCH_BASE=" + r.Task.BaseBranch,
@@ -131,16 +132,16 @@ func (p *places) makeCheckout(ctx context.Context, t task.Task, dir, commit stri
 // stageGates lets stages ask the gate registry.
 type stageGates struct{ registry *gate.Registry }
 
-// Check implements task.Gates.
-func (g stageGates) Check(ctx context.Context, l *queue.Lease, ref task.GateRef, s task.GateSubject) (task.GateResult, error) {
+// Check implements stage.Gates.
+func (g stageGates) Check(ctx context.Context, l *queue.Lease, ref task.GateRef, s stage.GateSubject) (stage.GateResult, error) {
 	result, err := g.registry.Check(ctx, l, gate.Definition{
 		Name: ref.Name, Command: ref.Command, Paths: ref.Paths, Timeout: ref.Timeout,
 	}, gate.Subject(s))
 	if err != nil {
-		return task.GateResult{}, err
+		return stage.GateResult{}, err
 	}
-	return task.GateResult{
-		Name: result.Name, Outcome: task.GateOutcome(result.Outcome), Reason: result.Reason, OutputTail: result.OutputTail,
+	return stage.GateResult{
+		Name: result.Name, Outcome: stage.GateOutcome(result.Outcome), Reason: result.Reason, OutputTail: result.OutputTail,
 		ExitCode: result.ExitCode, Duration: result.Duration, Reused: result.Reused, RunID: result.RunID,
 		EvidenceID: result.EvidenceID, Until: result.Until, WaitingFor: result.WaitingFor,
 	}, nil

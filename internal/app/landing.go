@@ -10,6 +10,7 @@ import (
 	"orch/internal/forge"
 	"orch/internal/gate"
 	"orch/internal/git"
+	"orch/internal/git/gitcmd"
 	"orch/internal/merge"
 	"orch/internal/queue"
 	"orch/internal/task"
@@ -40,7 +41,7 @@ func (a landingTasks) Load(ctx context.Context, id int64) (merge.Task, error) {
 
 // IntentTx implements merge.Tasks.
 func (a landingTasks) IntentTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t merge.Task) error {
-	held, err := a.store.HoldTx(ctx, tx, at(t))
+	_, held, err := a.store.HoldTx(ctx, tx, at(t))
 	if err == nil && !held {
 		err = merge.ErrSuperseded
 	}
@@ -106,13 +107,13 @@ func (c landingCatalog) Definition(ctx context.Context, t merge.Task) (merge.Def
 
 // mirrors opens a repository's mirror in the data root.
 type mirrors struct {
-	git *git.Git
+	git *gitcmd.Git
 	dir string
 }
 
 // Open implements merge.Mirrors.
 func (m mirrors) Open(ctx context.Context, repo forge.Repo) (*git.Mirror, error) {
-	return m.git.Mirror(ctx, m.path(repo.Name))
+	return git.OpenMirror(ctx, m.git, m.path(repo.Name))
 }
 
 // landingTester has the merge gate's commit tested by the repository's test command, as a gate.

@@ -19,7 +19,7 @@ func NewLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	if format == "text" {
 		file, ok := w.(interface{ Fd() uintptr })
 		colour := ok && term.IsTerminal(int(file.Fd()))
-		return slog.New(tint.NewHandler(w, &tint.Options{Level: level, TimeFormat: "15:04:05.000", NoColor: !colour}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, TimeFormat: "15:04:05.000", NoColor: !colour}))
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 }

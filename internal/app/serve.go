@@ -8,13 +8,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/config"
 	"orch/internal/db"
 	"orch/internal/httpapi"
 	"orch/internal/lifespan"
+	"orch/internal/pgembed"
 	"orch/internal/process"
 	"orch/internal/root"
 )
@@ -120,7 +120,7 @@ func (s *server) runSystem(ctx context.Context, ready func()) error {
 			s.log.WarnContext(ctx, "data root not closed", slog.Any("error", err))
 		}
 	}()
-	sys, err := newSystem(s.cfg, pool, data, s.catalog, s.log)
+	sys, err := newSystem(ctx, s.cfg, pool, data, s.catalog, s.log)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func waitReason(err error) string {
 		return "not_migrated"
 	case errors.As(err, &pending):
 		return "pending_migration"
-	case db.Unreachable(err):
+	case db.Unreachable(err), errors.Is(err, pgembed.ErrNotRunning): // the private one may be on its way back
 		return "database_unreachable"
 	default:
 		return ""
@@ -270,13 +270,4 @@ func (s *server) runHTTP(ctx context.Context, ready func()) error {
 			s.opts.Ready(Started{Addr: web.Addr(), Socket: sys.root.SocketPath(), Root: sys.root.Path(), Repositories: len(s.catalog.current(ctx).Repos)})
 		}
 	})
-}
-
-// connectable is what the start of a client command needs to say about a database.
-func connectable(ctx context.Context, conn *pgx.ConnConfig) error {
-	c, err := pgx.ConnectConfig(ctx, conn.Copy())
-	if err != nil {
-		return err
-	}
-	return c.Close(ctx)
 }

@@ -11,10 +11,12 @@ import (
 	"strings"
 
 	"orch/internal/config"
+	"orch/internal/config/orchyaml"
 	"orch/internal/forge"
 	"orch/internal/forge/local"
-	"orch/internal/git"
+	"orch/internal/git/gitcmd"
 	"orch/internal/root"
+	"orch/internal/stage"
 )
 
 // SocketPath is where the server of the configured data root listens.
@@ -25,7 +27,7 @@ func PrepareRoot(cfg *config.Config) error { return root.Prepare(cfg.Data.Root) 
 
 // InitRepository makes a git repository of a directory's files, with one commit on branch.
 func InitRepository(ctx context.Context, dir, branch, message string) error {
-	program, err := git.New(git.Config{})
+	program, err := gitcmd.New(ctx, gitcmd.Config{})
 	if err != nil {
 		return err
 	}
@@ -47,7 +49,7 @@ type NewRepository struct {
 	Path         string
 	Name         string
 	Base         string
-	Test         string // config.TestNone: there is none on purpose
+	Test         string // orchyaml.TestNone: there is none on purpose
 	Setup        string
 	AgentCommand string // for a new orch.yaml
 }
@@ -68,13 +70,12 @@ var ErrNoTest = errors.New("no test command found: say which command decides whe
 
 // AddRepository looks at a repository and writes its entry into orch.yaml.
 func AddRepository(ctx context.Context, cfg *config.Config, n NewRepository) (AddedRepository, error) {
-	program, err := git.New(git.Config{})
+	program, err := gitcmd.New(ctx, gitcmd.Config{})
 	if err != nil {
 		return AddedRepository{}, err
 	}
 	checked, err := local.New(program, nil).Check(ctx, forge.Repo{Location: n.Path, Base: n.Base})
-	var problem *forge.ProblemError
-	if err != nil && !(errors.As(err, &problem) && onlyLandingHinders(problem.Code)) {
+	if problem, ok := errors.AsType[*forge.ProblemError](err); err != nil && (!ok || !onlyLandingHinders(problem.Code)) {
 		return AddedRepository{}, err
 	}
 	added := AddedRepository{Name: n.Name, Path: checked.Path, Base: checked.Base, Test: n.Test, Config: cfg.Data.File}
@@ -92,9 +93,9 @@ func AddRepository(ctx context.Context, cfg *config.Config, n NewRepository) (Ad
 	if err := writeNewFile(cfg.Data.File, n.AgentCommand, &added); err != nil {
 		return AddedRepository{}, err
 	}
-	return added, config.AddRepo(cfg.Data.File, config.RepoEntry{
+	return added, orchyaml.AddRepo(cfg.Data.File, orchyaml.RepoEntry{
 		Name: added.Name, Path: added.Path, Base: added.Base, Test: added.Test, Setup: n.Setup,
-	})
+	}, stage.CheckPrompt)
 }
 
 // writeNewFile begins an orch.yaml with the agent that was named. One that is there is left as it is.
@@ -107,7 +108,7 @@ func writeNewFile(path, agentCommand string, added *AddedRepository) error {
 		return fmt.Errorf("begin %s: %w", path, err)
 	}
 	added.AgentMissing = agentCommand == ""
-	_, err = f.WriteString(config.Template(agentCommand))
+	_, err = f.WriteString(orchyaml.Template(agentCommand))
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("begin %s: %w", path, err)
 	}
@@ -115,7 +116,7 @@ func writeNewFile(path, agentCommand string, added *AddedRepository) error {
 }
 
 // findTest guesses the test command from what the base branch holds.
-func findTest(ctx context.Context, program *git.Git, checked forge.Checked) (string, error) {
+func findTest(ctx context.Context, program *gitcmd.Git, checked forge.Checked) (string, error) {
 	dir := checked.Path
 	if !checked.Bare {
 		dir = filepath.Join(dir, ".git")

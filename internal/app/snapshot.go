@@ -13,7 +13,7 @@ import (
 	"orch/internal/db"
 	"orch/internal/httpapi"
 	"orch/internal/lifespan"
-	"orch/internal/merge"
+	"orch/internal/merge/lease"
 	"orch/internal/process"
 	"orch/internal/queue"
 	"orch/internal/task"
@@ -182,12 +182,12 @@ func (a *apiSource) fillTasks(ctx context.Context, q *api.Queue) error {
 	q.Tasks = api.QueueTasks{
 		Active: counts.Active, Waiting: counts.Waiting, NeedsYou: counts.NeedsYou, LandedTotal: totals[task.CounterLanded],
 	}
-	q.Reaper.LeaseReclaimedTotal = totals[merge.CounterReclaimed]
+	q.Reaper.LeaseReclaimedTotal = totals[lease.CounterReclaimed]
 	return nil
 }
 
 func (a *apiSource) fillMerges(ctx context.Context, q *api.Queue) error {
-	waiting, err := a.system.merges.Queue(ctx)
+	waiting, err := a.system.leases.Queue(ctx)
 	if err != nil {
 		return err
 	}
@@ -195,11 +195,11 @@ func (a *apiSource) fillMerges(ctx context.Context, q *api.Queue) error {
 	for _, w := range waiting[:min(len(waiting), shownRows)] {
 		position[w.TaskID] = w.Position
 		q.MergeQueue = append(q.MergeQueue, api.QueueMerge{
-			Repo: w.Repo, Target: w.Target, Task: w.Task, Position: w.Position, Step: string(w.Step), Attempt: w.Tries,
+			Repo: w.Repo, Target: w.Target, Task: w.Task, Position: w.Position, Step: w.Step, Attempt: w.Tries,
 			LastError: w.LastError, NextLookAt: w.NextLookAt,
 		})
 	}
-	leases, err := a.system.merges.Leases(ctx)
+	leases, err := a.system.leases.Leases(ctx)
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (a *apiSource) fillMerges(ctx context.Context, q *api.Queue) error {
 		q.Leases = append(q.Leases, api.QueueLease{
 			Repo: l.Repo, Target: l.Target, Task: orNil(l.Task), Branch: orNil(l.Branch), JobID: l.JobID, Host: orNil(h.Host),
 			Pid: orNil(h.PID), AcquiredAt: l.AcquiredAt, RenewedAt: l.RenewedAt, ExpiresAt: l.ExpiresAt, AgeS: httpapi.Seconds(l.Age),
-			Epoch: l.Epoch, Step: orNil(string(l.Step)), Position: position[l.TaskID],
+			Epoch: l.Epoch, Step: orNil(l.Step), Position: position[l.TaskID],
 			Holder: string(process.Probe(process.Identity{
 				Host: h.Host, BootID: h.BootID, PIDNamespace: h.PIDNamespace, PID: h.PID, StartedAt: h.PIDStartedAt,
 			})),

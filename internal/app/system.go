@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -18,11 +17,13 @@ import (
 	"orch/internal/forge"
 	"orch/internal/forge/local"
 	"orch/internal/gate"
-	"orch/internal/git"
+	"orch/internal/git/gitcmd"
 	"orch/internal/merge"
+	"orch/internal/merge/lease"
 	"orch/internal/process"
 	"orch/internal/queue"
 	"orch/internal/root"
+	"orch/internal/stage"
 	"orch/internal/task"
 	"orch/internal/worker"
 )
@@ -47,25 +48,27 @@ type system struct {
 	runs    *agent.Runs
 	gates   *gate.Registry
 	merges  *merge.Store
+	leases  *lease.Store
 	places  *places
 	worker  *worker.Worker
 }
 
 // newSystem wires the parts. Nothing is started yet.
-func newSystem(cfg *config.Config, pool *pgxpool.Pool, data *root.Root, cat *catalog, log *slog.Logger) (*system, error) {
+func newSystem(ctx context.Context, cfg *config.Config, pool *pgxpool.Pool, data *root.Root, cat *catalog, log *slog.Logger) (*system, error) {
 	self, err := process.Self()
 	if err != nil {
 		return nil, err
 	}
 	s := &system{pool: pool, root: data, self: self, started: time.Now(), catalog: cat}
-	program, err := git.New(git.Config{Logger: log})
+	program, err := gitcmd.New(ctx, gitcmd.Config{Logger: log})
 	if err != nil {
 		return nil, err
 	}
 	s.forge = local.New(program, log)
-	s.merges = merge.NewStore(pool, merge.StoreConfig{LockTimeout: cfg.Merge.LockTimeout.Duration(), Logger: log})
+	s.leases = lease.NewStore(pool, lease.Config{TTL: cfg.Merge.LockTimeout.Duration(), Logger: log})
+	s.merges = merge.NewStore(s.leases)
 	if s.tasks, err = task.NewStore(pool, task.StoreConfig{
-		Catalog: cat, StopLandingTx: s.stopLandingTx, Logger: log,
+		Catalog: cat, CheckPrompt: stage.CheckPrompt, StopLandingTx: s.stopLandingTx, Logger: log,
 	}); err != nil {
 		return nil, err
 	}
@@ -76,7 +79,10 @@ func newSystem(cfg *config.Config, pool *pgxpool.Pool, data *root.Root, cat *cat
 	if err := s.wireRuns(cfg, log); err != nil {
 		return nil, err
 	}
-	return s, s.wireWorker(cfg, log)
+	if err := s.wireWorker(cfg, log); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func (s *system) wireRuns(cfg *config.Config, log *slog.Logger) error {
@@ -99,7 +105,7 @@ func (s *system) wireRuns(cfg *config.Config, log *slog.Logger) error {
 }
 
 func (s *system) wireWorker(cfg *config.Config, log *slog.Logger) error {
-	stage := task.NewStageHandler(task.StageConfig{
+	stages := stage.NewHandler(stage.Config{
 		Store: s.tasks, Agents: agents{s.runs, s.catalog}, Gates: stageGates{s.gates}, Workspaces: s.places,
 		ConsumeTx: agent.ConsumeTx, CountRuns: s.runs.CountAgentRuns,
 		EndRuns: func(ctx context.Context, _ *queue.Lease, taskID int64) error { return s.runs.EndTask(ctx, taskID) }, Logger: log,
@@ -111,8 +117,8 @@ func (s *system) wireWorker(cfg *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	retire := task.NewRetireHandler(task.RetireConfig{
-		Store: s.tasks, Remains: s.places, Publisher: s.places, ConsumeAllTx: agent.ConsumeAllTx, Logger: log,
+	retire := stage.NewRetireHandler(stage.RetireConfig{
+		Store: s.tasks, Queue: s.queue, Remains: s.places, Publisher: s.places, ConsumeAllTx: agent.ConsumeAllTx, Logger: log,
 	})
 	s.worker, err = worker.New(worker.Config{
 		Queue: s.queue,
@@ -124,7 +130,7 @@ func (s *system) wireWorker(cfg *config.Config, log *slog.Logger) error {
 		Lanes: map[string]int{
 			task.LaneAgents: int(cfg.Worker.MaxConcurrency), task.LaneMerge: mergeSlots, task.LaneSystem: systemSlots,
 		},
-		Handlers: map[string]worker.Handler{task.KindStage: stage, task.KindMerge: landing, task.KindRetire: retire},
+		Handlers: map[string]worker.Handler{task.KindStage: stages, task.KindMerge: landing, task.KindRetire: retire},
 		KindLane: map[string]string{
 			task.KindStage: task.LaneAgents, task.KindMerge: task.LaneMerge, task.KindRetire: task.LaneSystem,
 		},
@@ -159,7 +165,7 @@ func (s *system) recover(ctx context.Context, log *slog.Logger) error {
 	if err := s.runs.Recover(ctx); err != nil {
 		return fmt.Errorf("note ended runs: %w", err)
 	}
-	_, err = s.merges.Reclaim(ctx, func(h merge.Holder) merge.Verdict {
+	_, err = s.leases.Reclaim(ctx, func(h lease.Holder) lease.Verdict {
 		return verdictOf(process.Probe(process.Identity{
 			Host: h.Host, BootID: h.BootID, PIDNamespace: h.PIDNamespace, PID: h.PID, StartedAt: h.PIDStartedAt,
 		}))
@@ -171,14 +177,14 @@ func identityOf(w queue.Worker) process.Identity {
 	return process.Identity{Host: w.Host, BootID: w.BootID, PIDNamespace: w.PIDNamespace, PID: w.PID, StartedAt: w.PIDStartedAt}
 }
 
-func verdictOf(v process.Verdict) merge.Verdict {
+func verdictOf(v process.Verdict) lease.Verdict {
 	switch v {
 	case process.Alive:
-		return merge.Alive
+		return lease.Alive
 	case process.Dead:
-		return merge.Dead
+		return lease.Dead
 	default:
-		return merge.Unknown
+		return lease.Unknown
 	}
 }
 
@@ -217,5 +223,3 @@ func (s *system) listener(conn *pgx.ConnConfig, log *slog.Logger) *db.Listener {
 		Logger:    log,
 	})
 }
-
-var errNotReady = errors.New("not ready yet")

@@ -12,7 +12,10 @@ import (
 
 	"orch/internal/forge"
 	"orch/internal/git"
+	"orch/internal/git/gitcmd"
+	"orch/internal/git/workspace"
 	"orch/internal/root"
+	"orch/internal/stage"
 	"orch/internal/task"
 )
 
@@ -21,14 +24,14 @@ func (m mirrors) path(repo string) string { return filepath.Join(m.dir, repo) }
 // places keeps the mirrors, workspaces and checkouts of tasks below the data root.
 type places struct {
 	root    *root.Root
-	git     *git.Git
+	git     *gitcmd.Git
 	mirrors mirrors
 	forge   forge.Forge
 	catalog *catalog
 	store   *task.Store
 }
 
-// Dir implements task.Workspaces.
+// Dir implements stage.Workspaces.
 func (p *places) Dir(t task.Task) string {
 	return filepath.Join(p.root.WorkspacesDir(), t.Repo, t.Key)
 }
@@ -49,47 +52,47 @@ func (p *places) mirror(ctx context.Context, t task.Task) (*git.Mirror, error) {
 
 func branchRef(t task.Task) string { return "refs/heads/" + t.Branch }
 
-// Prepare implements task.Workspaces: the workspace is a clone on the task's branch, made anew from what orch knows of
+// Prepare implements stage.Workspaces: the workspace is a clone on the task's branch, made anew from what orch knows of
 // the branch when it isn't there.
-func (p *places) Prepare(ctx context.Context, t task.Task) (task.Workspace, error) {
+func (p *places) Prepare(ctx context.Context, t task.Task) (stage.Workspace, error) {
 	m, err := p.mirror(ctx, t)
 	if err != nil {
-		return task.Workspace{}, err
+		return stage.Workspace{}, err
 	}
 	if err := m.Fetch(ctx, t.Location); err != nil {
-		return task.Workspace{}, err
+		return stage.Workspace{}, err
 	}
 	base, err := m.Base(ctx, t.BaseBranch)
 	if err != nil {
-		return task.Workspace{}, fmt.Errorf("find branch %s of %s: %w", t.BaseBranch, t.Location, err)
+		return stage.Workspace{}, fmt.Errorf("find branch %s of %s: %w", t.BaseBranch, t.Location, err)
 	}
 	start, err := m.Ref(ctx, branchRef(t))
 	if errors.Is(err, git.ErrNoRef) {
 		start, err = base, nil
 	}
 	if err != nil {
-		return task.Workspace{}, err
+		return stage.Workspace{}, err
 	}
 	w, err := p.workspace(ctx, m, t, start)
 	if err != nil {
-		return task.Workspace{}, err
+		return stage.Workspace{}, err
 	}
 	ref, err := p.nextSalvage(ctx, m, t)
 	if err != nil {
-		return task.Workspace{}, err
+		return stage.Workspace{}, err
 	}
 	if err := w.Reset(ctx, ref); err != nil {
-		return task.Workspace{}, err
+		return stage.Workspace{}, err
 	}
-	return task.Workspace{Dir: w.Dir(), BaseCommit: base}, nil
+	return stage.Workspace{Dir: w.Dir(), BaseCommit: base}, nil
 }
 
-func (p *places) workspace(ctx context.Context, m *git.Mirror, t task.Task, start string) (*git.Workspace, error) {
+func (p *places) workspace(ctx context.Context, m *git.Mirror, t task.Task, start string) (*workspace.Workspace, error) {
 	dir := p.Dir(t)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // the data root above it is closed
 		return nil, fmt.Errorf("make the workspace's directory: %w", err)
 	}
-	return m.Workspace(ctx, git.WorkspaceSpec{Dir: dir, Branch: t.Branch, Start: start, Author: git.Identity{
+	return workspace.Open(ctx, m, workspace.Spec{Dir: dir, Branch: t.Branch, Start: start, Author: git.Identity{
 		Name: "orch agent", Email: "agent@localhost",
 	}})
 }
@@ -97,7 +100,7 @@ func (p *places) workspace(ctx context.Context, m *git.Mirror, t task.Task, star
 // nextSalvage names a salvage ref that the mirror hasn't got yet.
 func (p *places) nextSalvage(ctx context.Context, m *git.Mirror, t task.Task) (string, error) {
 	for n := 1; ; n++ {
-		ref := task.SalvageRef(t.Key, n)
+		ref := stage.SalvageRef(t.Key, n)
 		_, err := m.Ref(ctx, ref)
 		if errors.Is(err, git.ErrNoRef) {
 			return ref, nil
@@ -108,32 +111,32 @@ func (p *places) nextSalvage(ctx context.Context, m *git.Mirror, t task.Task) (s
 	}
 }
 
-// Inspect implements task.Workspaces.
-func (p *places) Inspect(ctx context.Context, t task.Task) (task.Head, error) {
+// Inspect implements stage.Workspaces.
+func (p *places) Inspect(ctx context.Context, t task.Task) (stage.Head, error) {
 	m, err := p.mirror(ctx, t)
 	if err != nil {
-		return task.Head{}, err
+		return stage.Head{}, err
 	}
 	base, err := m.Base(ctx, t.BaseBranch)
 	if err != nil {
-		return task.Head{}, fmt.Errorf("find branch %s of %s: %w", t.BaseBranch, t.Location, err)
+		return stage.Head{}, fmt.Errorf("find branch %s of %s: %w", t.BaseBranch, t.Location, err)
 	}
 	w, err := p.workspace(ctx, m, t, base)
 	if err != nil {
-		return task.Head{}, err
+		return stage.Head{}, err
 	}
-	head := task.Head{}
+	head := stage.Head{}
 	if head.Commit, err = w.Head(ctx); err != nil {
-		return task.Head{}, err
+		return stage.Head{}, err
 	}
 	if head.Dirty, err = w.Dirty(ctx); err != nil {
-		return task.Head{}, err
+		return stage.Head{}, err
 	}
 	if head.Tree, err = m.Tree(ctx, head.Commit); err != nil {
-		return task.Head{}, err
+		return stage.Head{}, err
 	}
 	if head.Upstream, err = m.IsAncestor(ctx, head.Commit, base); err != nil {
-		return task.Head{}, err
+		return stage.Head{}, err
 	}
 	head.Base, err = p.forkPoint(ctx, m, base, head.Commit)
 	return head, err
@@ -143,14 +146,14 @@ func (p *places) Inspect(ctx context.Context, t task.Task) (task.Head, error) {
 // none.
 func (p *places) forkPoint(ctx context.Context, m *git.Mirror, base, head string) (string, error) {
 	out, err := p.git.Run(ctx, m.Dir(), nil, "merge-base", base, head)
-	var failed *git.GitError
+	var failed *gitcmd.Error
 	if errors.As(err, &failed) && failed.Code == 1 {
 		return "", nil
 	}
 	return strings.TrimSpace(string(out)), err
 }
 
-// Publish implements task.Publisher.
+// Publish implements stage.Publisher.
 func (p *places) Publish(ctx context.Context, t task.Task, ref string) error {
 	m, err := p.mirror(ctx, t)
 	if err != nil {
@@ -159,7 +162,7 @@ func (p *places) Publish(ctx context.Context, t task.Task, ref string) error {
 	return p.forge.Publish(ctx, forge.Repo{Name: t.Repo, Location: t.Location, Base: t.BaseBranch}, m.Dir(), ref)
 }
 
-// Salvage implements task.Remains.
+// Salvage implements stage.Remains.
 func (p *places) Salvage(ctx context.Context, t task.Task, ref string, onlyDirty bool) (string, error) {
 	m, err := p.mirror(ctx, t)
 	if err != nil {
@@ -201,7 +204,7 @@ func (p *places) salvageBranch(ctx context.Context, m *git.Mirror, t task.Task, 
 	return head, m.SetRef(ctx, ref, head, "")
 }
 
-// Remove implements task.Remains.
+// Remove implements stage.Remains.
 func (p *places) Remove(ctx context.Context, t task.Task) error {
 	m, err := p.mirror(ctx, t)
 	if err != nil {

@@ -85,7 +85,7 @@ func usagef(format string, args ...any) error {
 // Main runs one command and returns the exit code of the process.
 func Main(args []string, streams Streams) int {
 	if len(args) == 2 && args[0] == "shim" { // as small as it can be: one stays beside every agent
-		return shimCommand{Dir: args[1]}.exec()
+		return (&shimCommand{Dir: args[1]}).exec()
 	}
 	ctx, hurry, done := watchSignals(streams.Signals)
 	defer done()
@@ -210,7 +210,7 @@ func (s *session) clientConfig() client.Config {
 func (s *session) logger() *slog.Logger {
 	log := app.NewLogger(s.Err, s.cfg.Log.SlogLevel(), s.cfg.Log.Format)
 	for _, warning := range s.warnings {
-		log.Warn("unknown variable in the environment", slog.String("variable", warning)) //nolint:noctx // nothing in it to log
+		log.Warn("unknown variable in the environment", slog.String("variable", warning))
 	}
 	return log
 }

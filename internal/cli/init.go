@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 
 	"orch/internal/app"
-	"orch/internal/config"
+	"orch/internal/config/orchyaml"
 	"orch/internal/forge"
 )
 
@@ -30,11 +30,10 @@ func (c *initCommand) Run(s *session) error {
 	}
 	n := app.NewRepository{Path: path, Name: c.Name, Base: c.Base, Test: c.Test, Setup: c.Setup, AgentCommand: c.AgentCmd}
 	if c.NoTest {
-		n.Test = config.TestNone
+		n.Test = orchyaml.TestNone
 	}
 	added, err := app.AddRepository(s.ctx, s.cfg, n)
-	var problem *forge.ProblemError
-	if errors.As(err, &problem) {
+	if problem, ok := errors.AsType[*forge.ProblemError](err); ok {
 		return &exitError{exitFailed, problem}
 	}
 	if err != nil {

@@ -98,7 +98,7 @@ type jobLogCommand struct {
 }
 
 // errNoRun says that a job has no output to print.
-var errNoRun = errors.New("the job has no run (yet): it was never given to an agent, or it needs none") //nolint:gochecknoglobals // sentinel
+var errNoRun = errors.New("the job has no run (yet): it was never given to an agent, or it needs none")
 
 // Run prints the log of the job's newest run.
 func (c *jobLogCommand) Run(s *session) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -49,9 +50,9 @@ func (s *session) queueOnce(server *client.Client) error {
 func (s *session) queueWatch(server *client.Client) error {
 	ticker := time.NewTicker(queueRefresh)
 	defer ticker.Stop()
-	clear := ""
+	wipe := ""
 	if newScreen(s.Out).interactive() {
-		clear = "\x1b[H\x1b[2J"
+		wipe = "\x1b[H\x1b[2J"
 	}
 	for {
 		ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
@@ -67,7 +68,7 @@ func (s *session) queueWatch(server *client.Client) error {
 		if s.global.JSON && err == nil {
 			err = s.printJSON(q)
 		} else {
-			_, err = io.WriteString(s.Out, clear+text)
+			_, err = io.WriteString(s.Out, wipe+text)
 		}
 		if err != nil {
 			return err
@@ -134,7 +135,7 @@ func number(n *int) string {
 	if n == nil {
 		return "-"
 	}
-	return fmt.Sprint(*n)
+	return strconv.Itoa(*n)
 }
 
 func seconds(s *float64) string {

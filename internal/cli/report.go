@@ -176,7 +176,7 @@ func (p *plain) event(e api.TaskEvent) {
 
 func gateName(f facts) string {
 	if f.Command != "" {
-		return fmt.Sprintf("%s `%s`", f.Gate, printable(f.Command))
+		return f.Gate + " `" + printable(f.Command) + "`"
 	}
 	return f.Gate
 }
@@ -208,7 +208,7 @@ type jsonLines struct{ out *json.Encoder }
 func newJSONLines(out io.Writer) *jsonLines { return &jsonLines{json.NewEncoder(out)} }
 
 func (j *jsonLines) write(kind string, value any) {
-	_ = j.out.Encode(map[string]any{"type": kind, kind: value}) // a reader that went away ends nothing
+	_ = j.out.Encode(map[string]any{"type": kind, kind: value}) //nolint:errchkjson // a reader that went away ends nothing
 }
 
 func (j *jsonLines) event(e api.TaskEvent)   { j.write("event", e) }

@@ -97,7 +97,7 @@ func (s *session) runTask(ctx context.Context, server *client.Client, n api.NewT
 	}
 	d, err := s.watch(ctx, server, t.Key)
 	if err != nil && ctx.Err() != nil {
-		return s.abandon(server, t.Key)
+		return s.abandon(server, t.Key) //nolint:contextcheck // ctx is over, that is why
 	}
 	if err != nil {
 		return err
@@ -138,7 +138,8 @@ func (s *session) abandon(server *client.Client, key string) error {
 	_, _ = fmt.Fprintf(s.Err, "orch: interrupted: cancelling %s\n", key)
 	_, err := server.CancelTask(ctx, key)
 	var problem *client.ProblemError
-	if err != nil && !(errors.As(err, &problem) && (problem.Code == "task_ended" || problem.Code == "landing_started")) {
+	tooLate := errors.As(err, &problem) && (problem.Code == "task_ended" || problem.Code == "landing_started")
+	if err != nil && !tooLate {
 		return fmt.Errorf("cancel %s: %w", key, err)
 	}
 	d, err := newWatcher(server, key, silent{}).toEnd(ctx)
@@ -174,7 +175,7 @@ func (s *session) conclude(d api.TaskDetail) error {
 
 func keptLine(d api.TaskDetail) string {
 	if ref := salvageRef(d.Events); ref != "" {
-		return fmt.Sprintf("\nIts work is kept in the repository: git log %s", ref)
+		return "\nIts work is kept in the repository: git log " + ref
 	}
 	return ""
 }
@@ -204,6 +205,9 @@ func (s *session) withServer(fn func(ctx context.Context, server *client.Client)
 	defer done()
 	serving, stop := context.WithCancelCause(context.WithoutCancel(s.ctx))
 	defer stop(nil)
+	waiting := newScreen(s.Err)
+	waiting.progress("starting orch in " + s.cfg.Data.Root + " …")
+	defer waiting.close()
 	up, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		ended <- app.Serve(serving, app.Options{
@@ -216,10 +220,13 @@ func (s *session) withServer(fn func(ctx context.Context, server *client.Client)
 		return err
 	case <-s.ctx.Done():
 		stop(errInterrupted)
-		<-ended
+		if err := <-ended; err != nil {
+			return err
+		}
 		return &exitError{exitFailed, errInterrupted}
 	case <-up:
 	}
+	waiting.close()
 	err = s.asClient(fn, ended)
 	stop(errCommandEnded)
 	if stopped := <-ended; err == nil {
@@ -229,8 +236,8 @@ func (s *session) withServer(fn func(ctx context.Context, server *client.Client)
 }
 
 var (
-	errCommandEnded = errors.New("the command has ended")                          //nolint:gochecknoglobals // sentinel
-	errServerEnded  = errors.New("orch's own server ended by itself; see its log") //nolint:gochecknoglobals // sentinel
+	errCommandEnded = errors.New("the command has ended")
+	errServerEnded  = errors.New("orch's own server ended by itself; see its log")
 )
 
 // asClient runs fn against the server of this process, and ends it when that server does.
@@ -320,7 +327,7 @@ func checkInRepo(flag, word, repo string) error {
 
 func lookPath(program string) bool {
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		info, err := os.Stat(filepath.Join(dir, program))
+		info, err := os.Stat(filepath.Join(dir, program)) //nolint:gosec // PATH is the operator's
 		if err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
 			return true
 		}

@@ -4,7 +4,7 @@ import (
 	"log/slog"
 
 	"orch/internal/app"
-	"orch/internal/process"
+	"orch/internal/process/shim"
 )
 
 type serveCommand struct {
@@ -50,4 +50,4 @@ func (c *shimCommand) Run(*session) error {
 	return nil
 }
 
-func (c shimCommand) exec() int { return process.RunShim(c.Dir) }
+func (c *shimCommand) exec() int { return shim.Run(c.Dir) }

@@ -1,14 +1,11 @@
 package config_test
 
 import (
-	"reflect"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"orch/internal/config"
-	"orch/internal/task"
 )
 
 // TestDocumentation holds the code, .env.example and docs/configuration.md together.
@@ -34,40 +31,5 @@ func TestDocumentation(t *testing.T) {
 	}
 	if got := find("../../docs/configuration.md", "(?m)^\\| `(ORCH_\\w+)` \\| (.*?) \\|"); !slices.Equal(got, wantDocs) {
 		t.Errorf("docs/configuration.md has\n%v\nand the code\n%v", got, wantDocs)
-	}
-}
-
-// TestPromptFields holds what a template may use here, what it is filled in with, and the documentation together.
-func TestPromptFields(t *testing.T) {
-	t.Parallel()
-	checked, filled := reflect.TypeFor[config.PromptData](), reflect.TypeFor[task.PromptData]()
-	if !checked.ConvertibleTo(filled) {
-		t.Errorf("%v has other fields than %v", checked, filled)
-	}
-	docs := read(t, "../../docs/configuration.md")
-	for field := range checked.Fields() {
-		if !strings.Contains(docs, "`."+field.Name+"`") {
-			t.Errorf("docs/configuration.md doesn't mention .%s", field.Name)
-		}
-	}
-}
-
-// TestDocumentedFile loads the example in docs/configuration.md, and looks for every key of it in the text.
-func TestDocumentedFile(t *testing.T) {
-	t.Parallel()
-	docs := read(t, "../../docs/configuration.md")
-	_, rest, _ := strings.Cut(docs, "```yaml\n")
-	example, _, ok := strings.Cut(rest, "```")
-	if !ok {
-		t.Fatal("no example")
-	}
-	path := write(t, "orch.yaml", strings.ReplaceAll(example, "prompt: prompts/dev.md, ", ""))
-	if _, err := config.LoadFile(path); err != nil {
-		t.Error(err)
-	}
-	for _, key := range config.Keys() {
-		if !strings.Contains(docs, "| `"+key+"` |") {
-			t.Errorf("docs/configuration.md has no row for %s", key)
-		}
 	}
 }

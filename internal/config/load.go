@@ -153,20 +153,11 @@ func defaultRoot() (string, error) {
 	return filepath.Join(home, ".local", "state", "orch"), nil
 }
 
-// LoadFile reads orch.yaml. Without one, and none asked for by ORCH_CONFIG, it answers an empty File.
-func (d Data) LoadFile() (*File, error) {
-	file, err := LoadFile(d.File)
-	if errors.Is(err, os.ErrNotExist) && !d.FileGiven {
-		return &File{Path: d.File}, nil
-	}
-	return file, err
-}
-
-// Unknown answers the names in GateRepos that aren't repositories of file.
-func (m Merge) Unknown(file *File) []string {
+// Unknown answers the names in GateRepos that aren't among repos, the configured ones.
+func (m Merge) Unknown(repos []string) []string {
 	var unknown []string
 	for _, name := range m.GateRepos {
-		if !slices.ContainsFunc(file.Repos, func(r Repo) bool { return r.Name == name }) {
+		if !slices.Contains(repos, name) {
 			unknown = append(unknown, name)
 		}
 	}

@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -247,22 +246,10 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestDataLoadFile(t *testing.T) {
+func TestMergeUnknown(t *testing.T) {
 	t.Parallel()
-	root := t.TempDir()
-	file, err := load(t, map[string]string{"ORCH_ROOT": root}).Data.LoadFile()
-	if err != nil || len(file.Repos) != 0 || file.Path != filepath.Join(root, "orch.yaml") {
-		t.Errorf("without a file: %+v, %v", file, err)
-	}
-	if _, err := load(t, map[string]string{"ORCH_CONFIG": filepath.Join(root, "x.yaml")}).Data.LoadFile(); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that was asked for: %v", err)
-	}
-	path := write(t, "orch.yaml", "repos: [{name: demo, path: /x, test: none}]\nagents: {a: {preset: command, command: x}}\n")
-	file, err = load(t, map[string]string{"ORCH_CONFIG": path}).Data.LoadFile()
-	if err != nil || len(file.Repos) != 1 {
-		t.Fatalf("%+v, %v", file, err)
-	}
-	if got := (config.Merge{GateRepos: config.List{"demo", "typo"}}).Unknown(file); !slices.Equal(got, []string{"typo"}) {
+	m := config.Merge{GateRepos: config.List{"demo", "typo"}}
+	if got := m.Unknown([]string{"other", "demo"}); !slices.Equal(got, []string{"typo"}) {
 		t.Errorf("unknown %q", got)
 	}
 }

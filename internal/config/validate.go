@@ -48,10 +48,10 @@ func (w Worker) validate() error {
 func (m Merge) validate() error {
 	problems := []error{positive("ORCH_MERGE_LOCK_TIMEOUT_S", m.LockTimeout)}
 	for _, name := range m.GateRepos {
-		if !validName(name) {
+		if !ValidName(name) {
 			problems = append(problems, &ValueError{
 				Variable: "ORCH_MERGE_GATE_REPOS", Value: strings.Join(m.GateRepos, ","),
-				Allowed: fmt.Sprintf("it takes names of repositories separated by commas, and %q is none (%s)", name, nameRule),
+				Allowed: fmt.Sprintf("it takes names of repositories separated by commas, and %q is none (%s)", name, NameRule),
 			})
 		}
 	}

@@ -151,3 +151,11 @@ func allowedOf(err error) string {
 	}
 	return "it can't be read"
 }
+
+// NameRule says in words what ValidName takes.
+const NameRule = "a name begins with a-z or 0-9 and goes on with those, '.', '_' and '-'"
+
+// ValidName says whether a repository may be called that; agents and pipelines follow the same rule.
+func ValidName(name string) bool {
+	return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*$`).MatchString(name)
+}

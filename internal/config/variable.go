@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-const (
-	prefix     = "ORCH_"
-	fileSuffix = "_FILE"
-)
+// Prefix is what the names of orch's variables begin with.
+const Prefix = "ORCH_"
+
+const fileSuffix = "_FILE"
 
 // Variable describes one ORCH_… variable.
 type Variable struct {
@@ -82,7 +82,7 @@ func unknownVariables(environ []string) []string {
 	var warnings []string
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
-		if !strings.HasPrefix(name, prefix) || slices.Contains(names, name) {
+		if !strings.HasPrefix(name, Prefix) || slices.Contains(names, name) {
 			continue
 		}
 		warning := name + " is set, but orch knows no such variable"

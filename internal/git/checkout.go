@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // checkoutMarker is the file in a .git directory that says: made by Checkout, may be thrown away.
@@ -28,12 +27,12 @@ func (m *Mirror) checkout(ctx context.Context, dir, commit string) error {
 	if err := throwAway(dir); err != nil {
 		return err
 	}
-	temp := hidden(dir, "new")
+	temp := Hidden(dir, "new")
 	if err := RemoveAll(temp); err != nil {
 		return err
 	}
-	s := skeleton{head: commit, files: map[string]string{checkoutMarker: commit + "\n"}}
-	if err := m.build(ctx, temp, commit, s); err != nil {
+	s := Skeleton{Head: commit, Files: map[string]string{checkoutMarker: commit + "\n"}}
+	if err := m.Build(ctx, temp, commit, s); err != nil {
 		return err
 	}
 	return os.Rename(temp, dir)
@@ -56,16 +55,17 @@ func throwAway(dir string) error {
 	return RemoveAll(dir)
 }
 
-// skeleton is a .git directory to be: written directly, it costs no process and has nothing that isn't wanted.
-type skeleton struct {
-	head   string            // content of HEAD
-	refs   map[string]string // ref → commit
-	config string            // more configuration
-	files  map[string]string // more files
+// Skeleton is a .git directory to be: written directly, it costs no process and has nothing that isn't wanted.
+type Skeleton struct {
+	Head   string            // content of HEAD
+	Refs   map[string]string // ref → commit
+	Config string            // more configuration
+	Files  map[string]string // more files
 }
 
-// build makes a repository at dir, which mustn't exist, with commit in its index and work tree.
-func (m *Mirror) build(ctx context.Context, dir, commit string, s skeleton) error {
+// Build makes a repository at dir, which mustn't exist, with commit in its index and work tree. It borrows the mirror's
+// objects.
+func (m *Mirror) Build(ctx context.Context, dir, commit string, s Skeleton) error {
 	if !filepath.IsAbs(dir) {
 		return fmt.Errorf("%s: the path must be absolute", dir)
 	}
@@ -79,19 +79,19 @@ func (m *Mirror) build(ctx context.Context, dir, commit string, s skeleton) erro
 	return err
 }
 
-func (m *Mirror) writeSkeleton(gitDir string, idLength int, s skeleton) error {
+func (m *Mirror) writeSkeleton(gitDir string, idLength int, s Skeleton) error {
 	for _, sub := range []string{"objects/info", "objects/pack", "refs/heads", "info"} {
 		if err := os.MkdirAll(filepath.Join(gitDir, sub), 0o755); err != nil { //nolint:gosec // as git itself does
 			return err
 		}
 	}
 	files := map[string]string{
-		"HEAD":                    s.head + "\n",
-		"config":                  baseConfig(idLength, false) + s.config,
-		"objects/info/alternates": m.objects() + "\n",
+		"HEAD":                    s.Head + "\n",
+		"config":                  BaseConfig(idLength, false) + s.Config,
+		"objects/info/alternates": m.Objects() + "\n",
 	}
-	maps.Copy(files, s.files)
-	for ref, id := range s.refs {
+	maps.Copy(files, s.Files)
+	for ref, id := range s.Refs {
 		files[ref] = id + "\n"
 	}
 	for name, content := range files {
@@ -106,11 +106,8 @@ func (m *Mirror) writeSkeleton(gitDir string, idLength int, s skeleton) error {
 	return nil
 }
 
-// objects is the directory that other repositories borrow from.
-func (m *Mirror) objects() string { return filepath.Join(m.dir, "objects") }
-
-// baseConfig is the configuration of a repository whose object ids have so many digits.
-func baseConfig(idLength int, bare bool) string {
+// BaseConfig is the configuration of a repository whose object ids have so many digits.
+func BaseConfig(idLength int, bare bool) string {
 	version, extension := 0, ""
 	if idLength > 40 {
 		version, extension = 1, "[extensions]\n\tobjectFormat = sha256\n"
@@ -118,8 +115,8 @@ func baseConfig(idLength int, bare bool) string {
 	return fmt.Sprintf("[core]\n\trepositoryformatversion = %d\n\tfilemode = true\n\tbare = %v\n%s", version, bare, extension)
 }
 
-// hidden is a name beside dir which nothing else has.
-func hidden(dir, purpose string) string {
+// Hidden is a name beside dir which nothing else has.
+func Hidden(dir, purpose string) string {
 	dir = filepath.Clean(dir)
 	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+"."+purpose)
 }
@@ -153,9 +150,4 @@ func RemoveAll(dir string) error {
 	}
 	unlock(".")
 	return os.RemoveAll(dir)
-}
-
-// configValue quotes s as the value of a configuration key.
-func configValue(s string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", " ").Replace(s) + `"`
 }

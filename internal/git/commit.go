@@ -7,7 +7,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"orch/internal/git/gitcmd"
 )
+
+// Identity is a name and an address as commits carry them.
+type Identity struct {
+	Name, Email string
+}
 
 // Commit is what orch tells about a commit.
 type Commit struct {
@@ -89,6 +96,15 @@ func tame(s string) string {
 	return strings.Trim(strings.NewReplacer("<", "", ">", "", "\n", " ").Replace(s), " ")
 }
 
+// Commit reads the commit with a full id.
+func (m *Mirror) Commit(ctx context.Context, id string) (Commit, error) {
+	commits, err := m.readCommits(ctx, []byte(id+"\n"))
+	if err != nil {
+		return Commit{}, err
+	}
+	return commits[0].commit(), nil
+}
+
 // revList reads the commits that are in head's history but not in base's, parents before children.
 func (m *Mirror) revList(ctx context.Context, base, head string) ([]rawCommit, error) {
 	ids, err := m.read(ctx, "rev-list", "--reverse", "--topo-order", "--end-of-options", "^"+base, head)
@@ -100,7 +116,7 @@ func (m *Mirror) revList(ctx context.Context, base, head string) ([]rawCommit, e
 
 // readCommits reads the commits whose ids stand one in a line.
 func (m *Mirror) readCommits(ctx context.Context, ids []byte) ([]rawCommit, error) {
-	out, err := m.git.run(ctx, call{gitDir: m.dir, stdin: ids, args: []string{"cat-file", "--batch"}})
+	out, err := m.git.Do(ctx, gitcmd.Call{GitDir: m.dir, Stdin: ids, Args: []string{"cat-file", "--batch"}})
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +143,7 @@ func (m *Mirror) readCommits(ctx context.Context, ids []byte) ([]rawCommit, erro
 
 // writeCommit stores a commit object.
 func (m *Mirror) writeCommit(ctx context.Context, object []byte) (string, error) {
-	out, err := m.git.run(ctx, call{gitDir: m.dir, stdin: object, args: []string{"hash-object", "-t", "commit", "-w", "--stdin"}})
+	out, err := m.git.Do(ctx, gitcmd.Call{GitDir: m.dir, Stdin: object, Args: []string{"hash-object", "-t", "commit", "-w", "--stdin"}})
 	if err != nil {
 		return "", fmt.Errorf("write commit: %w", err)
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"orch/internal/git/gitcmd"
 )
 
 // flock opens path and locks it, waiting until ctx is done. Closing the file gives the lock back, but
@@ -47,7 +49,7 @@ func flock(ctx context.Context, path string, how int) (*os.File, error) {
 // write runs a git command that takes git's own lock files in the mirror. Its process shares the
 // writers' lock. When it meets a lock file, whoever made that one is either at work, and then shares
 // the writers' lock, or was killed: with the lock taken exclusively, every lock file left is stale.
-func (m *Mirror) write(ctx context.Context, c call) error {
+func (m *Mirror) write(ctx context.Context, c gitcmd.Call) error {
 	err := m.writeShared(ctx, c)
 	if err == nil || !lockFileMet(err) {
 		return err
@@ -58,15 +60,15 @@ func (m *Mirror) write(ctx context.Context, c call) error {
 	return m.writeShared(ctx, c)
 }
 
-func (m *Mirror) writeShared(ctx context.Context, c call) error {
+func (m *Mirror) writeShared(ctx context.Context, c gitcmd.Call) error {
 	lock, err := flock(ctx, m.lockPath(), syscall.LOCK_SH)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	c.gitDir = m.dir
-	c.hold = append(c.hold, lock)
-	_, err = m.git.run(ctx, c)
+	c.GitDir = m.dir
+	c.Hold = append(c.Hold, lock)
+	_, err = m.git.Do(ctx, c)
 	return err
 }
 
@@ -80,12 +82,12 @@ func (m *Mirror) removeStaleLocks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (path == filepath.Join(m.dir, "objects") || path == m.tempDir()) {
+		if d.IsDir() && (path == filepath.Join(m.dir, "objects") || path == m.TempDir()) {
 			return fs.SkipDir
 		}
 		// A ref's name can't end in .lock, so that nothing but a lock file is called so.
 		if d.Type().IsRegular() && strings.HasSuffix(path, ".lock") {
-			m.git.log.WarnContext(ctx, "stale git lock removed", slog.String("path", path))
+			m.git.Logger().WarnContext(ctx, "stale git lock removed", slog.String("path", path))
 			return os.Remove(path) //nolint:gosec // only orch writes here
 		}
 		return nil
@@ -93,7 +95,7 @@ func (m *Mirror) removeStaleLocks(ctx context.Context) error {
 }
 
 func lockFileMet(err error) bool {
-	var ge *GitError
+	var ge *gitcmd.Error
 	return errors.As(err, &ge) && strings.Contains(ge.Stderr, ".lock': File exists")
 }
 

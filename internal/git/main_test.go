@@ -2,15 +2,16 @@ package git_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"orch/internal/git"
+	"orch/internal/git/gitcmd"
 	"orch/internal/testgit"
 )
 
@@ -27,11 +28,11 @@ func TestMain(m *testing.M) {
 // writeForEver fetches into the mirror at dir and moves refs in it until it is killed.
 func writeForEver(dir, source string) {
 	ctx := context.Background()
-	g, err := git.New(git.Config{})
+	g, err := gitcmd.New(ctx, gitcmd.Config{})
 	if err != nil {
 		panic(err)
 	}
-	m, err := g.Mirror(ctx, dir)
+	m, err := git.OpenMirror(ctx, g, dir)
 	if err != nil {
 		panic(err)
 	}
@@ -46,7 +47,7 @@ func writeForEver(dir, source string) {
 
 // fixture is a real repository and a mirror that has fetched it.
 type fixture struct {
-	git    *git.Git
+	git    *gitcmd.Git
 	mirror *git.Mirror
 	source *testgit.Repo
 	dir    string
@@ -54,12 +55,12 @@ type fixture struct {
 
 func setup(t *testing.T, files map[string]string) *fixture {
 	t.Helper()
-	g, err := git.New(git.Config{})
+	g, err := gitcmd.New(t.Context(), gitcmd.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := &fixture{git: g, source: testgit.New(t, files), dir: t.TempDir()}
-	if f.mirror, err = g.Mirror(t.Context(), filepath.Join(f.dir, "mirrors", "r")); err != nil {
+	if f.mirror, err = git.OpenMirror(t.Context(), g, filepath.Join(f.dir, "mirrors", "r")); err != nil {
 		t.Fatal(err)
 	}
 	f.fetch(t)
@@ -78,35 +79,10 @@ func (f *fixture) fetch(t *testing.T) string {
 	return head
 }
 
-// workspace makes the workspace of task k and gives access to it as its agent has it.
-func (f *fixture) workspace(t *testing.T) (*git.Workspace, *testgit.Repo) {
-	t.Helper()
-	start, err := f.mirror.Base(t.Context(), "main")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := f.mirror.Workspace(t.Context(), git.WorkspaceSpec{
-		Dir: filepath.Join(f.dir, "workspaces", "k"), Branch: "orch/k", Start: start,
-		Author: git.Identity{Name: `An "Agent"`, Email: "agent@example.com"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w, testgit.Open(t, w.Dir())
-}
-
 // inMirror runs git in the mirror.
 func (f *fixture) inMirror(t *testing.T, args ...string) string {
 	t.Helper()
 	return testgit.Open(t, f.mirror.Dir()).Git(args...)
-}
-
-func wantProblem(t *testing.T, err error, want git.Problem) {
-	t.Helper()
-	var we *git.WorkspaceError
-	if !errors.As(err, &we) || we.Problem != want {
-		t.Fatalf("got %v, want problem %s", err, want)
-	}
 }
 
 func must[T any](t *testing.T) func(v T, err error) T {
@@ -117,5 +93,21 @@ func must[T any](t *testing.T) func(v T, err error) T {
 			t.Fatal(err)
 		}
 		return v
+	}
+}
+
+// poll waits until something is so.
+func poll(t *testing.T, is func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-deadline.C:
+			t.Fatal("waited in vain")
+		case <-tick.C:
+		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"orch/internal/git/gitcmd"
 )
 
 // leftoverAge is how old a temporary file in a mirror must be to be a leftover of a killed process:
@@ -18,12 +20,12 @@ const leftoverAge = 24 * time.Hour
 // Mirror is a bare repository of orch's own that holds what a real repository's branches hold, the tasks' branches
 // and whatever was salvaged. Nothing in it is ever collected as garbage, since workspaces borrow its objects.
 type Mirror struct {
-	git *Git
+	git *gitcmd.Git
 	dir string
 }
 
-// Mirror opens the mirror at dir, which is an absolute path, or creates it. Any number of processes may do so at once.
-func (g *Git) Mirror(ctx context.Context, dir string) (*Mirror, error) {
+// OpenMirror opens the mirror at dir, which is an absolute path, or creates it. Any number of processes may do so at once.
+func OpenMirror(ctx context.Context, g *gitcmd.Git, dir string) (*Mirror, error) {
 	if !filepath.IsAbs(dir) || strings.ContainsAny(dir, "\n\"") {
 		return nil, fmt.Errorf("open mirror %q: the path must be absolute and plain", dir)
 	}
@@ -39,6 +41,15 @@ func (g *Git) Mirror(ctx context.Context, dir string) (*Mirror, error) {
 
 // Dir is the mirror's git directory.
 func (m *Mirror) Dir() string { return m.dir }
+
+// Git is the program that the mirror is worked with.
+func (m *Mirror) Git() *gitcmd.Git { return m.git }
+
+// Objects is the directory that other repositories borrow from.
+func (m *Mirror) Objects() string { return filepath.Join(m.dir, "objects") }
+
+// TempDir is where to put what is needed for a while. What a killed process left there is removed some day.
+func (m *Mirror) TempDir() string { return filepath.Join(m.dir, "orch-tmp") }
 
 func (m *Mirror) create(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(m.dir), 0o755); err != nil { //nolint:gosec // agents read borrowed objects
@@ -67,7 +78,7 @@ func (m *Mirror) create(ctx context.Context) error {
 
 // init makes a bare repository at dir.
 func (m *Mirror) init(ctx context.Context, dir, format string, hold ...*os.File) error {
-	_, err := m.git.run(ctx, call{hold: hold, args: []string{
+	_, err := m.git.Do(ctx, gitcmd.Call{Hold: hold, Args: []string{
 		"init", "-q", "--bare", "--template=", "--object-format=" + format, dir,
 	}})
 	if err != nil {
@@ -88,9 +99,9 @@ func (m *Mirror) Fetch(ctx context.Context, source string) error {
 		"fetch", "-q", "--prune", "--no-tags", "--force", "--no-write-fetch-head",
 		"--no-auto-maintenance", "--no-recurse-submodules",
 	}
-	args = append(args, m.localUploadPack(source)...)
+	args = append(args, m.git.UploadPack(source)...)
 	args = append(args, "--", source, "+refs/heads/*:refs/remotes/origin/*")
-	c := call{args: args, hold: []*os.File{lock}}
+	c := gitcmd.Call{Args: args, Hold: []*os.File{lock}}
 	err = m.write(ctx, c)
 	if err != nil && strings.Contains(err.Error(), "mismatched algorithms") {
 		if err := m.adoptSHA256(ctx); err != nil {
@@ -104,19 +115,12 @@ func (m *Mirror) Fetch(ctx context.Context, source string) error {
 	return nil
 }
 
-// localUploadPack makes the other side of a fetch from a directory as isolated as this one: git passes it neither
-// configuration nor, therefore, the permission to read repositories of other users.
-func (m *Mirror) localUploadPack(source string) []string {
-	if !filepath.IsAbs(source) {
-		return nil
-	}
-	var b strings.Builder
-	b.WriteString(shellQuote(m.git.program))
-	for _, pair := range []string{"safe.directory=*", "core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never"} {
-		b.WriteString(" -c " + shellQuote(pair))
-	}
-	b.WriteString(" upload-pack")
-	return []string{"--upload-pack=" + b.String()}
+// Import copies commits, with all that they need, from the git directory at an absolute path. What comes in is checked.
+func (m *Mirror) Import(ctx context.Context, gitDir string, ids ...string) error {
+	args := []string{"fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-recurse-submodules"}
+	args = append(args, m.git.UploadPack(gitDir)...)
+	args = append(append(args, "--", gitDir), ids...)
+	return m.write(ctx, gitcmd.Call{Args: args, Config: []string{"fetch.fsckObjects=true"}})
 }
 
 // adoptSHA256 turns a mirror that has nothing yet into one of the other object format.
@@ -138,7 +142,7 @@ func (m *Mirror) adoptSHA256(ctx context.Context) error {
 
 // read runs a git command that changes no ref and takes no lock in the mirror.
 func (m *Mirror) read(ctx context.Context, args ...string) ([]byte, error) {
-	return m.git.run(ctx, call{gitDir: m.dir, args: args})
+	return m.git.Do(ctx, gitcmd.Call{GitDir: m.dir, Args: args})
 }
 
 // readLine is read for a command that prints one line.
@@ -147,17 +151,15 @@ func (m *Mirror) readLine(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSuffix(string(out), "\n"), err
 }
 
-func (m *Mirror) tempDir() string { return filepath.Join(m.dir, "orch-tmp") }
-
 // removeLeftovers drops temporary files of processes that were killed. It is tidiness: errors don't matter.
 func (m *Mirror) removeLeftovers() {
-	entries, err := os.ReadDir(m.tempDir())
+	entries, err := os.ReadDir(m.TempDir())
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftoverAge {
-			_ = os.RemoveAll(filepath.Join(m.tempDir(), e.Name()))
+			_ = os.RemoveAll(filepath.Join(m.TempDir(), e.Name()))
 		}
 	}
 }
@@ -171,8 +173,6 @@ func isGitDir(dir string) bool {
 	}
 	return true
 }
-
-func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func syncDir(dir string) error {
 	d, err := os.Open(dir)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"orch/internal/git"
+	"orch/internal/git/gitcmd"
 	"orch/internal/testgit"
 )
 
@@ -50,13 +51,13 @@ func TestMirrorFollowsItsSource(t *testing.T) {
 
 func TestMirrorOfManyProcesses(t *testing.T) {
 	t.Parallel()
-	g := must[*git.Git](t)(git.New(git.Config{}))
+	g := must[*gitcmd.Git](t)(gitcmd.New(t.Context(), gitcmd.Config{}))
 	source := testgit.New(t, map[string]string{"a": "1\n"})
 	dir := filepath.Join(t.TempDir(), "deep", "m")
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			m, err := g.Mirror(t.Context(), dir)
+			m, err := git.OpenMirror(t.Context(), g, dir)
 			if err == nil {
 				err = m.Fetch(t.Context(), source.Dir)
 			}
@@ -85,18 +86,16 @@ func TestMirrorOfAnotherUsersRepository(t *testing.T) {
 
 func TestMirrorOfSHA256(t *testing.T) {
 	t.Parallel()
-	g := must[*git.Git](t)(git.New(git.Config{}))
+	g := must[*gitcmd.Git](t)(gitcmd.New(t.Context(), gitcmd.Config{}))
 	f := &fixture{git: g, dir: t.TempDir()}
 	f.source = testgit.NewAt(t, filepath.Join(f.dir, "source"), map[string]string{"a": "1\n"}, "--object-format=sha256")
-	f.mirror = must[*git.Mirror](t)(g.Mirror(t.Context(), filepath.Join(f.dir, "m")))
+	f.mirror = must[*git.Mirror](t)(git.OpenMirror(t.Context(), g, filepath.Join(f.dir, "m")))
 	if head := f.fetch(t); len(head) != 64 {
 		t.Fatalf("main is %s", head)
 	}
-	w, agent := f.workspace(t)
-	head := agent.Commit("work", map[string]string{"b": "2\n"})
-	if got := must[string](t)(w.Head(t.Context())); got != head {
-		t.Errorf("head is %s, want %s", got, head)
-	}
+	f.source.Git("checkout", "-q", "-b", "topic")
+	head := f.source.Commit("work", map[string]string{"b": "2\n"})
+	f.source.Git("checkout", "-q", "main")
 	base := f.source.Commit("other", map[string]string{"c": "3\n"})
 	f.fetch(t)
 	if _, err := f.mirror.Replay(t.Context(), base, head, git.Identity{Name: "orch", Email: "o@x"}); err != nil {

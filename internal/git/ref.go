@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"orch/internal/git/gitcmd"
 )
 
 // Absent as the old value of SetRef means that the ref must not exist yet.
@@ -20,16 +22,16 @@ func (m *Mirror) Ref(ctx context.Context, ref string) (string, error) {
 	if !strings.HasPrefix(ref, "refs/") {
 		return "", fmt.Errorf("read ref %q: %w", ref, ErrNoRef)
 	}
-	return m.resolve(ctx, ref)
+	return m.Resolve(ctx, ref)
 }
 
-// resolve is the id of the commit that rev, a full ref name or a full commit id, means.
-func (m *Mirror) resolve(ctx context.Context, rev string) (string, error) {
-	if !strings.HasPrefix(rev, "refs/") && !isID(rev) {
+// Resolve is the id of the commit that rev, a full ref name or a full commit id, means. ErrNoRef when there is none.
+func (m *Mirror) Resolve(ctx context.Context, rev string) (string, error) {
+	if !strings.HasPrefix(rev, "refs/") && !gitcmd.IsID(rev) {
 		return "", fmt.Errorf("resolve %q: %w", rev, ErrNoRef)
 	}
 	id, err := m.readLine(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", rev+"^{commit}")
-	switch exitCode(err) {
+	switch gitcmd.ExitCode(err) {
 	case 1:
 		return "", fmt.Errorf("resolve %q: %w", rev, ErrNoRef)
 	case 128: // an id that isn't there, or isn't a commit's
@@ -56,7 +58,7 @@ func (m *Mirror) DeleteRef(ctx context.Context, ref, old string) error {
 }
 
 func (m *Mirror) updateRef(ctx context.Context, verb, ref, to, old string) error {
-	if !strings.HasPrefix(ref, "refs/") || to != "" && !isID(to) || old != "" && !isID(old) {
+	if !strings.HasPrefix(ref, "refs/") || to != "" && !gitcmd.IsID(to) || old != "" && !gitcmd.IsID(old) {
 		return fmt.Errorf("%s ref %q: not a full name with full ids", verb, ref)
 	}
 	if old == Absent && len(to) > len(old) {
@@ -71,7 +73,7 @@ func (m *Mirror) updateRef(ctx context.Context, verb, ref, to, old string) error
 	if old != "" {
 		args = append(args, old)
 	}
-	err := m.write(ctx, call{args: args})
+	err := m.write(ctx, gitcmd.Call{Args: args})
 	if err == nil {
 		return nil
 	}
@@ -83,13 +85,13 @@ func (m *Mirror) updateRef(ctx context.Context, verb, ref, to, old string) error
 
 // IsAncestor says whether a is an ancestor of b, or b itself.
 func (m *Mirror) IsAncestor(ctx context.Context, a, b string) (bool, error) {
-	return isAncestor(ctx, m.git, m.dir, a, b)
+	return IsAncestor(ctx, m.git, m.dir, a, b)
 }
 
-// isAncestor keeps git's three answers apart: yes, no, and don't know.
-func isAncestor(ctx context.Context, g *Git, gitDir, a, b string) (bool, error) {
+// IsAncestor is Mirror.IsAncestor in any git directory. It keeps git's three answers apart: yes, no, and don't know.
+func IsAncestor(ctx context.Context, g *gitcmd.Git, gitDir, a, b string) (bool, error) {
 	_, err := g.Run(ctx, gitDir, nil, "merge-base", "--is-ancestor", a, b)
-	if exitCode(err) == 1 {
+	if gitcmd.ExitCode(err) == 1 {
 		return false, nil
 	}
 	if err != nil {
@@ -130,7 +132,7 @@ func (m *Mirror) ChangedPaths(ctx context.Context, base, head string) ([]string,
 	if err != nil {
 		return nil, fmt.Errorf("list changed paths: %w", err)
 	}
-	paths := splitNUL(out)
+	paths := gitcmd.SplitNUL(out)
 	slices.Sort(paths)
 	return paths, nil
 }
@@ -138,24 +140,8 @@ func (m *Mirror) ChangedPaths(ctx context.Context, base, head string) ([]string,
 // mergeBase is a best common ancestor; ErrUnrelated when there is none.
 func (m *Mirror) mergeBase(ctx context.Context, a, b string) (string, error) {
 	id, err := m.readLine(ctx, "merge-base", a, b)
-	if exitCode(err) == 1 {
+	if gitcmd.ExitCode(err) == 1 {
 		return "", ErrUnrelated
 	}
 	return id, err
-}
-
-// isID says whether s is a full object id.
-func isID(s string) bool {
-	if len(s) != 40 && len(s) != 64 {
-		return false
-	}
-	return strings.Trim(s, "0123456789abcdef") == ""
-}
-
-func splitNUL(out []byte) []string {
-	s := strings.TrimSuffix(string(out), "\x00")
-	if s == "" {
-		return nil
-	}
-	return strings.Split(s, "\x00")
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"orch/internal/git/gitcmd"
 )
 
 // Replayed is the outcome of a replay.
@@ -154,7 +156,7 @@ func (p *picker) pick(ctx context.Context, onto string, c rawCommit) (string, er
 			return "", err
 		}
 	} else { // a root commit: its parent is the empty tree
-		empty, err := p.mirror.git.run(ctx, call{gitDir: p.mirror.dir, stdin: []byte{}, args: []string{"mktree"}})
+		empty, err := p.mirror.git.Do(ctx, gitcmd.Call{GitDir: p.mirror.dir, Stdin: []byte{}, Args: []string{"mktree"}})
 		if err != nil {
 			return "", err
 		}
@@ -213,8 +215,8 @@ func (p *picker) twin(ctx context.Context, tree, parent string) (string, error) 
 // mergeTrees is the tree of merging two commits.
 func (m *Mirror) mergeTrees(ctx context.Context, ours, theirs string) (string, error) {
 	out, err := m.read(ctx, "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
-	fields := splitNUL(out)
-	if exitCode(err) == 1 && len(fields) > 0 && isID(fields[0]) {
+	fields := gitcmd.SplitNUL(out)
+	if gitcmd.ExitCode(err) == 1 && len(fields) > 0 && gitcmd.IsID(fields[0]) {
 		return "", &ConflictError{Paths: slices.Compact(fields[1:])}
 	}
 	if err != nil {

@@ -141,7 +141,7 @@ func TestReplayLikeCherryPick(t *testing.T) {
 	f := setup(t, map[string]string{"seed": "s\n"})
 	work := testgit.NewAt(t, filepath.Join(f.dir, "work"), map[string]string{"seed": "s\n"})
 	origin := work.Head()
-	mirror := must[*git.Mirror](t)(f.git.Mirror(t.Context(), filepath.Join(f.dir, "mirrors", "random")))
+	mirror := must[*git.Mirror](t)(git.OpenMirror(t.Context(), f.git, filepath.Join(f.dir, "mirrors", "random")))
 	rapid.Check(t, func(rt *rapid.T) {
 		work.Git("checkout", "-q", "-f", "-B", "main", origin)
 		randomCommits(rt, work, rapid.IntRange(1, 2).Draw(rt, "shared"))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/merge/lease"
 	"orch/internal/queue"
 )
 
@@ -48,6 +49,13 @@ type attempt struct {
 	Tries      int
 	LastError  string
 	Wait       time.Duration `db:"-"` // until the next look; written only
+}
+
+// turn is the attempt as it stands in the line of its target.
+func (a attempt) turn() lease.Turn {
+	return lease.Turn{
+		Attempt: a.ID, TaskID: a.TaskID, Repo: a.Repo, Target: a.Target, Branch: a.Branch, Intended: a.Step.intended(),
+	}
 }
 
 // sameKey says that a test's result for one attempt holds for the other: same commit, same base, same definition.
@@ -106,7 +114,7 @@ func saveAttemptTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, a attempt) er
 		return fmt.Errorf("write merge attempt: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return fmt.Errorf("write merge attempt: %w", ErrLeaseLost)
+		return fmt.Errorf("write merge attempt: %w", lease.ErrLost)
 	}
 	return nil
 }
@@ -142,5 +150,5 @@ func (s *Store) AbandonTx(ctx context.Context, tx pgx.Tx, taskID int64, code str
 	if id == 0 {
 		return nil
 	}
-	return s.wakeTx(ctx, tx, repo, target, id)
+	return s.leases.WakeTx(ctx, tx, repo, target, id)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"orch/internal/db"
+	"orch/internal/merge/lease"
 	"orch/internal/queue"
 )
 
@@ -19,7 +19,7 @@ type drive struct {
 	job     *queue.Lease
 	task    Task
 	def     Definition
-	right   *right
+	right   *lease.Right
 	attempt attempt
 
 	prepared bool // in this drive: what is in attempt was compared with the repository
@@ -54,7 +54,7 @@ func (d *drive) run(ctx context.Context) error {
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		d.right.keep(keeping, cancel)
+		d.right.Keep(keeping, cancel)
 	}()
 	defer func() {
 		enough(nil)
@@ -108,7 +108,7 @@ func (d *drive) step(ctx context.Context) error {
 // write makes next the attempt in one transaction that is fenced by job and merge lease; fn does what belongs to it.
 func (d *drive) write(ctx context.Context, next attempt, fn func(tx pgx.Tx) error) error {
 	err := fenced(ctx, d.job, func(tx pgx.Tx) error {
-		if err := d.right.fenceTx(ctx, tx); err != nil {
+		if err := d.right.FenceTx(ctx, tx); err != nil {
 			return err
 		}
 		if fn != nil {
@@ -129,10 +129,7 @@ func (d *drive) write(ctx context.Context, next attempt, fn func(tx pgx.Tx) erro
 // the same transaction.
 func (d *drive) end(ctx context.Context, next attempt, fn func(tx pgx.Tx) error) error {
 	err := d.write(ctx, next, func(tx pgx.Tx) error {
-		if _, err := d.right.releaseTx(ctx, tx); err != nil {
-			return err
-		}
-		if err := d.h.cfg.Store.wakeTx(ctx, tx, next.Repo, next.Target, next.ID); err != nil {
+		if err := d.right.ReleaseTx(ctx, tx); err != nil {
 			return err
 		}
 		return fn(tx)
@@ -160,7 +157,7 @@ func (d *drive) settle(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, queue.ErrLeaseLost), errors.Is(err, queue.ErrStopping):
 		return err
-	case errors.Is(err, ErrLeaseLost):
+	case errors.Is(err, lease.ErrLost):
 		d.h.log.WarnContext(ctx, "merge lease lost", d.facts()...)
 		return &queue.SnoozeError{After: d.h.cfg.WaitPoll, WaitingFor: WaitingForLease}
 	case errors.Is(err, ErrSuperseded):
@@ -231,14 +228,7 @@ func (d *drive) giveBack(ctx context.Context, stopping bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
-	err := db.InTx(ctx, d.h.cfg.Store.pool, func(tx pgx.Tx) error {
-		held, err := d.right.releaseTx(ctx, tx)
-		if err != nil || !held || stopping {
-			return err
-		}
-		return d.h.cfg.Store.wakeTx(ctx, tx, d.attempt.Repo, d.attempt.Target, d.attempt.ID)
-	})
-	if err != nil {
+	if err := d.right.GiveBack(ctx, !stopping); err != nil {
 		d.h.log.DebugContext(ctx, "merge lease not given back", append(d.facts(), slog.Any("error", err))...)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"orch/internal/db"
 	"orch/internal/forge"
 	"orch/internal/git"
+	"orch/internal/merge/lease"
 	"orch/internal/queue"
 )
 
@@ -20,6 +21,9 @@ const (
 	Kind = "merge"
 	Lane = "merge"
 )
+
+// WaitingForLease is what a merge job waits for while others of its target are before it.
+const WaitingForLease = "merge_lease"
 
 // Args are the arguments of a merge job: the landing of a task as it stands at one stage and round.
 type Args struct {
@@ -39,12 +43,12 @@ type Config struct {
 	Committer git.Identity // of the commits that a replay makes
 	Logger    *slog.Logger
 
-	WaitPoll    time.Duration                          // longest wait of the next in line for a lost wake-up; default 15 s, more further back
-	LandTimeout time.Duration                          // bound of what follows the intent, from look to finalise; default 2 min
-	RetryMin    time.Duration                          // first back-off after a problem; default 15 s, doubled each time
-	RetryMax    time.Duration                          // longest back-off; default 10 min
-	MaxTries    int                                    // problems and moved bases until the attempt is parked; default 20
-	OnReclaim   func(ctx context.Context, r Reclaimed) // told of a lease that was taken over at acquire; may be nil
+	WaitPoll    time.Duration                                // longest wait of the next in line for a lost wake-up; default 15 s, more further back
+	LandTimeout time.Duration                                // bound of what follows the intent, from look to finalise; default 2 min
+	RetryMin    time.Duration                                // first back-off after a problem; default 15 s, doubled each time
+	RetryMax    time.Duration                                // longest back-off; default 10 min
+	MaxTries    int                                          // problems and moved bases until the attempt is parked; default 20
+	OnReclaim   func(ctx context.Context, r lease.Reclaimed) // told of a lease that was taken over at acquire; may be nil
 
 	failpoint func(point string) // tests end the handler's goroutine here, as a crash would
 }
@@ -116,8 +120,8 @@ func (h *Handler) superseded(ctx context.Context, l *queue.Lease, taskID int64) 
 	l.SetPhase(CodeSuperseded)
 	return fenced(ctx, l, func(tx pgx.Tx) error {
 		// A former grant of the job may have died with the lease.
-		if _, err := tx.Exec(ctx, freeLease+` where task_id = $1 and job_id = $2`, taskID, l.Job().ID); err != nil {
-			return fmt.Errorf("free merge lease: %w", err)
+		if err := h.cfg.Store.leases.FreeTx(ctx, tx, taskID, l.Job().ID); err != nil {
+			return err
 		}
 		if err := h.cfg.Store.AbandonTx(ctx, tx, taskID, CodeSuperseded); err != nil {
 			return err
@@ -131,7 +135,7 @@ func (h *Handler) superseded(ctx context.Context, l *queue.Lease, taskID int64) 
 // job was released.
 func (h *Handler) enter(ctx context.Context, l *queue.Lease, t Task, def Definition) (*drive, error) {
 	var d *drive
-	var taken *Reclaimed
+	var taken *lease.Reclaimed
 	s := h.cfg.Store
 	err := fenced(ctx, l, func(tx pgx.Tx) error {
 		d, taken = nil, nil
@@ -139,7 +143,7 @@ func (h *Handler) enter(ctx context.Context, l *queue.Lease, t Task, def Definit
 		if err != nil {
 			return err
 		}
-		got, position, from, err := s.acquireTx(ctx, tx, l, a)
+		got, position, from, err := s.leases.AcquireTx(ctx, tx, l, a.turn())
 		if err != nil {
 			return err
 		}
@@ -147,7 +151,7 @@ func (h *Handler) enter(ctx context.Context, l *queue.Lease, t Task, def Definit
 			d, taken = &drive{h: h, job: l, task: t, def: def, right: got, attempt: a}, from
 			return nil
 		}
-		a.Wait = min(time.Duration(max(position-1, 1))*h.cfg.WaitPoll, s.ttl)
+		a.Wait = min(time.Duration(max(position-1, 1))*h.cfg.WaitPoll, s.leases.TTL())
 		a.LastError = ""
 		if err := saveAttemptTx(ctx, tx, l, a); err != nil {
 			return err
@@ -158,7 +162,7 @@ func (h *Handler) enter(ctx context.Context, l *queue.Lease, t Task, def Definit
 		return nil, fmt.Errorf("take the merge lease for %s: %w", t.Key, err)
 	}
 	if taken != nil {
-		s.warn(ctx, *taken)
+		s.leases.Warn(ctx, *taken)
 		if h.cfg.OnReclaim != nil {
 			h.cfg.OnReclaim(ctx, *taken)
 		}

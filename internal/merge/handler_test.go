@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"orch/internal/forge"
+	"orch/internal/git"
 )
 
 // flavours runs a test on a bare repository and on one that has the target checked out.
@@ -262,7 +263,7 @@ func TestManualLanding(t *testing.T) {
 		t.Errorf("task, attempt and job are %s", got)
 	}
 	w.clean()
-	if queue, err := w.store.Queue(t.Context()); err != nil || len(queue) > 0 {
+	if queue, err := w.leases.Queue(t.Context()); err != nil || len(queue) > 0 {
 		t.Errorf("merge queue is %v, %v", queue, err)
 	}
 
@@ -289,7 +290,7 @@ type publishing struct {
 }
 
 func (p *publishing) Publish(ctx context.Context, _ forge.Repo, mirror, ref string) error {
-	m, err := p.w.git.Mirror(ctx, mirror)
+	m, err := git.OpenMirror(ctx, p.w.git, mirror)
 	if err != nil {
 		return err
 	}

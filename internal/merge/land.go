@@ -25,7 +25,7 @@ const (
 // and then nothing is landed, or after, and then it is refused.
 func (d *drive) intend(ctx context.Context) error {
 	next := d.attempt
-	next.Step, next.LeaseEpoch = StepLanding, d.right.epoch
+	next.Step, next.LeaseEpoch = StepLanding, d.right.Epoch()
 	err := d.write(ctx, next, func(tx pgx.Tx) error {
 		return d.h.cfg.Tasks.IntentTx(ctx, tx, d.job, d.task)
 	})
@@ -75,7 +75,7 @@ func (d *drive) holds(ctx context.Context) error {
 	if err := d.job.Check(ctx); err != nil {
 		return err
 	}
-	return d.right.renew(ctx)
+	return d.right.Renew(ctx)
 }
 
 // look asks the real repository what became of the intent.

@@ -78,7 +78,7 @@ func TestLineIsFair(t *testing.T) {
 // positions checks the read side of the line.
 func (w *world) positions(tasks ...int64) {
 	w.t.Helper()
-	line, err := w.store.Queue(w.t.Context())
+	line, err := w.leases.Queue(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func (d *drive) prepare(ctx context.Context) error {
 		return failed(CodeMethod, fmt.Errorf("landing method %q isn't supported", d.def.Method))
 	}
 	next := d.attempt
-	next.Step, next.Method, next.LeaseEpoch = StepPreparing, d.def.Method, d.right.epoch
+	next.Step, next.Method, next.LeaseEpoch = StepPreparing, d.def.Method, d.right.Epoch()
 	next.Wait = 0
 	if err := d.write(ctx, next, nil); err != nil {
 		return err

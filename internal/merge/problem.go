@@ -6,6 +6,7 @@ import (
 
 	"orch/internal/db"
 	"orch/internal/forge"
+	"orch/internal/merge/lease"
 	"orch/internal/queue"
 )
 
@@ -69,7 +70,7 @@ func untested(err error) error {
 	var snooze *queue.SnoozeError
 	switch {
 	case errors.Is(err, queue.ErrStopping), errors.Is(err, queue.ErrCancelRequested),
-		errors.Is(err, queue.ErrLeaseLost), errors.Is(err, ErrLeaseLost), errors.As(err, &snooze):
+		errors.Is(err, queue.ErrLeaseLost), errors.Is(err, lease.ErrLost), errors.As(err, &snooze):
 		return err
 	case db.Unreachable(err):
 		return fmt.Errorf("test the landing: %w", err)

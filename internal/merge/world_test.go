@@ -5,12 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,10 +15,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"orch/internal/db"
 	"orch/internal/forge"
 	"orch/internal/forge/local"
 	"orch/internal/git"
+	"orch/internal/git/gitcmd"
+	"orch/internal/merge/lease"
 	"orch/internal/queue"
 	"orch/internal/testdb"
 	"orch/internal/testgit"
@@ -32,8 +30,9 @@ type world struct {
 	t      *testing.T
 	pool   *pgxpool.Pool
 	queue  *queue.Queue
+	leases *lease.Store
 	store  *Store
-	git    *git.Git
+	git    *gitcmd.Git
 	repo   *testgit.Repo
 	root   uuid.UUID
 	mirror string
@@ -49,7 +48,7 @@ const repoName = "demo"
 // newWorld makes a world whose repository is bare, or has the target checked out.
 func newWorld(t *testing.T, bare bool) *world {
 	t.Helper()
-	g, err := git.New(git.Config{})
+	g, err := gitcmd.New(t.Context(), gitcmd.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +61,7 @@ func newWorld(t *testing.T, bare bool) *world {
 	}
 	w.mirror = filepath.Join(t.TempDir(), "mirror.git")
 	w.queue = queue.New(w.pool, queue.Config{})
-	w.store = NewStore(w.pool, StoreConfig{Logger: w.log.logger()})
+	w.lockFor(0)
 	w.tasks = &taskTable{pool: w.pool}
 	w.tester = &shellTester{w: w, command: "true"}
 	w.exec(`insert into roots (id, host, path) values ($1, 'here', '/root')`, w.root)
@@ -74,9 +73,15 @@ func newWorld(t *testing.T, bare bool) *world {
 	return w
 }
 
+// lockFor makes the stores, with a time to live of the merge lease; 0 is the default.
+func (w *world) lockFor(ttl time.Duration) {
+	w.leases = lease.NewStore(w.pool, lease.Config{TTL: ttl, Logger: w.log.logger()})
+	w.store = NewStore(w.leases)
+}
+
 func (w *world) openMirror() *git.Mirror {
 	w.t.Helper()
-	m, err := w.git.Mirror(context.Background(), w.mirror)
+	m, err := git.OpenMirror(context.Background(), w.git, w.mirror)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -85,7 +90,7 @@ func (w *world) openMirror() *git.Mirror {
 
 // Open implements Mirrors.
 func (w *world) Open(ctx context.Context, _ forge.Repo) (*git.Mirror, error) {
-	return w.git.Mirror(ctx, w.mirror)
+	return git.OpenMirror(ctx, w.git, w.mirror)
 }
 
 // Definition implements Catalog.
@@ -363,7 +368,7 @@ func (w *world) landedOnce(task int64, files ...string) {
 // clean checks that the merge lease is free, no land ref is left and a checkout shows what main is.
 func (w *world) clean() {
 	w.t.Helper()
-	leases, err := w.store.Leases(w.t.Context())
+	leases, err := w.leases.Leases(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -375,171 +380,4 @@ func (w *world) clean() {
 			w.t.Errorf("the checkout differs from main: %s", got)
 		}
 	}
-}
-
-// taskTable is the task store as a landing sees it, on the real tables.
-type taskTable struct {
-	pool *pgxpool.Pool
-}
-
-func (s *taskTable) Load(ctx context.Context, id int64) (Task, error) {
-	t := Task{ID: id}
-	err := s.pool.QueryRow(ctx, `select key, repo, title, branch, base_branch, stage, round, priority, land,
-		state in ('active', 'waiting') from tasks where id = $1`, id).Scan(&t.Key, &t.Repo, &t.Title, &t.Branch,
-		&t.BaseBranch, &t.Stage, &t.Round, &t.Priority, &t.Land, &t.Open)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return t, ErrSuperseded
-	}
-	return t, err
-}
-
-func (s *taskTable) IntentTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t Task) error {
-	var current bool
-	err := tx.QueryRow(ctx, `select state = 'active' and stage = $2 and round = $3 from tasks where id = $1 for update`,
-		t.ID, t.Stage, t.Round).Scan(&current)
-	if err == nil && !current {
-		return ErrSuperseded
-	}
-	return err
-}
-
-func (s *taskTable) LandedTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t Task, landed Landed) (bool, error) {
-	kind := "landed"
-	if landed.Upstream {
-		kind = "upstream"
-	}
-	return false, s.move(ctx, tx, t, kind, `state = 'done', finished_at = now(), landed_commit = $2`, landed.Commit)
-}
-
-func (s *taskTable) ReturnTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t Task, r Return) error {
-	if err := l.CompleteTx(ctx, tx); err != nil {
-		return err
-	}
-	if err := s.move(ctx, tx, t, "returned", `stage = 'development', round = round + 1, feedback = $2`, r.Feedback); err != nil {
-		return err
-	}
-	in, err := queue.EnqueueTx(ctx, tx, queue.Insert{Kind: "stage", Lane: "agents", TaskID: t.ID, DedupeKey: queue.TaskKey(t.ID)})
-	if err == nil && in.Duplicate {
-		err = errors.New("the merge job still has the task's key")
-	}
-	return err
-}
-
-func (s *taskTable) BlockTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t Task, code, reason string) error {
-	return s.move(ctx, tx, t, "blocked", `state = 'blocked', reason_code = $2, reason = $3`, code, reason)
-}
-
-func (s *taskTable) ReadyTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t Task, r Ready) error {
-	return s.move(ctx, tx, t, "ready", `state = 'waiting', waiting_for = $2`, "person:"+r.Commit)
-}
-
-func (s *taskTable) move(ctx context.Context, tx pgx.Tx, t Task, kind, set string, args ...any) error {
-	tag, err := tx.Exec(ctx, `update tasks set `+set+` where id = $1`, append([]any{t.ID}, args...)...)
-	if err == nil && tag.RowsAffected() == 0 {
-		err = errors.New("no such task")
-	}
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, `insert into task_events (task_id, actor, kind) values ($1, 'test', $2)`, t.ID, kind)
-	return err
-}
-
-var errTooLate = errors.New("the landing has started")
-
-// cancel ends a task as a person would: its job and row are locked, and the landing's intent is asked for.
-func (w *world) cancel(ctx context.Context, task int64) error {
-	return db.InTx(ctx, w.pool, func(tx pgx.Tx) error {
-		job, err := queue.ActiveForTaskTx(ctx, tx, task)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, `select from tasks where id = $1 for update`, task); err != nil {
-			return err
-		}
-		started, err := w.store.LandingStartedTx(ctx, tx, task)
-		if err != nil {
-			return err
-		}
-		if started {
-			return errTooLate
-		}
-		if job != nil {
-			if _, err := queue.CancelTx(ctx, tx, job.ID); err != nil {
-				return err
-			}
-		}
-		_, err = tx.Exec(ctx, `update tasks set state = 'cancelled', finished_at = now() where id = $1`, task)
-		return err
-	})
-}
-
-// shellTester runs a command in a real checkout of exactly the commit, and keeps green evidence by tree.
-type shellTester struct {
-	w       *world
-	command string
-	during  func(ctx context.Context) error // before the command, when set
-
-	mu     sync.Mutex
-	tested []string // commits, in order
-}
-
-func (s *shellTester) Test(ctx context.Context, l *queue.Lease, r TestRequest) (TestResult, error) {
-	s.mu.Lock()
-	s.tested = append(s.tested, r.Commit)
-	s.mu.Unlock()
-	if s.during != nil {
-		if err := s.during(ctx); err != nil {
-			return TestResult{}, err
-		}
-	}
-	m, err := s.w.Open(ctx, forge.Repo{})
-	if err != nil {
-		return TestResult{}, err
-	}
-	dir := filepath.Join(s.w.t.TempDir(), "checkout")
-	if err := m.Checkout(ctx, dir, r.Commit); err != nil {
-		return TestResult{}, err
-	}
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", s.command)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return TestResult{Reason: s.command + " failed", OutputTail: string(out)}, nil //nolint:nilerr // red is a result
-	}
-	result := TestResult{Green: true}
-	err = l.Tx(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, `insert into gate_evidence (task_id, stage, round, name, definition, commit_sha, tree, outcome)
-			values ($1, $2, $3, 'test', $4, $5, $6, 'pass') returning id`,
-			r.TaskID, r.Stage, r.Round, s.command, r.Commit, r.Tree).Scan(&result.EvidenceID)
-	})
-	return result, err
-}
-
-func (s *shellTester) commits() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]string(nil), s.tested...)
-}
-
-// logBuffer collects log lines.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-func (b *logBuffer) logger() *slog.Logger {
-	return slog.New(slog.NewJSONHandler(b, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }

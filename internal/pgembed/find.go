@@ -55,8 +55,8 @@ type Install struct {
 
 // Find returns the installation to run a cluster with: the one in the directory override if that isn't empty, else the
 // newest supported one of this machine, or exactly wantMajor if that isn't 0 (an existing cluster can be run by no other).
-func Find(override string, wantMajor int) (Install, error) {
-	return find(context.Background(), override, wantMajor, places)
+func Find(ctx context.Context, override string, wantMajor int) (Install, error) {
+	return find(ctx, override, wantMajor, places)
 }
 
 // find is Find with the places to look at injected; the dear ones are asked only when the cheap ones had nothing.

@@ -82,17 +82,17 @@ func TestStart_SocketDirectoryOfAnother(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	t.Parallel()
-	in, err := Find("", 0)
+	in, err := Find(t.Context(), "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := Find(in.BinDir, in.Major); err != nil || again != in {
+	if again, err := Find(t.Context(), in.BinDir, in.Major); err != nil || again != in {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if _, err := Find(in.BinDir, in.Major+1); !errors.Is(err, ErrNoPrograms) {
+	if _, err := Find(t.Context(), in.BinDir, in.Major+1); !errors.Is(err, ErrNoPrograms) {
 		t.Error(err)
 	}
-	if _, err := Find(t.TempDir(), 0); err == nil || !strings.Contains(err.Error(), "ORCH_POSTGRES_BIN") {
+	if _, err := Find(t.Context(), t.TempDir(), 0); err == nil || !strings.Contains(err.Error(), "ORCH_POSTGRES_BIN") {
 		t.Error(err)
 	}
 }

@@ -30,6 +30,9 @@ type Config struct {
 	InitArgs []string // further arguments for initdb
 }
 
+// ErrKilled says that the server's process was ended by a signal that didn't come from here. Starting it again may help.
+var ErrKilled = errors.New("postgres was killed")
+
 // Server is a running PostgreSQL that belongs to this process.
 type Server struct {
 	cluster  *cluster
@@ -95,7 +98,7 @@ func (s *Server) start(ctx context.Context) error {
 		return errors.Join(err, s.end(context.WithoutCancel(ctx)))
 	}
 	if err := s.ensureDatabase(ctx); err != nil {
-		return errors.Join(err, s.end(context.WithoutCancel(ctx)))
+		return errors.Join(err, s.lately(), s.end(context.WithoutCancel(ctx)))
 	}
 	c.log.LogAttrs(ctx, slog.LevelInfo, "database started",
 		slog.Int("pid", s.pid), slog.String("version", c.install.Version), slog.Duration("took", time.Since(began)))
@@ -142,6 +145,9 @@ func (s *Server) own(cmd *exec.Cmd, started chan<- error) {
 	err := cmd.Wait()
 	if !s.stopping.Load() {
 		s.err = fmt.Errorf("postgres ended: %s%s", cmd.ProcessState, s.cluster.logTail())
+		if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			s.err = fmt.Errorf("%w (%s)%s", ErrKilled, status.Signal(), s.cluster.logTail())
+		}
 	} else if err != nil && cmd.ProcessState == nil {
 		s.err = fmt.Errorf("wait for postgres: %w", err)
 	}
@@ -207,6 +213,17 @@ func (s *Server) ConnConfig(database string) *pgx.ConnConfig {
 	cfg := s.conn.Copy()
 	cfg.Database = database
 	return cfg
+}
+
+// lately says why the server ended, if it just did: a connection breaks a moment before the end is noticed.
+func (s *Server) lately() error {
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
+	select {
+	case <-s.done:
+	case <-timer.C:
+	}
+	return s.Err()
 }
 
 // Done is closed once the server's process has ended, whoever wanted it.

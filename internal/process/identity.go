@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"orch/internal/process/procfs"
 )
 
 // Identity names one process for ever.
@@ -32,11 +34,11 @@ func IdentityOf(pid int) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	st, err := readStat(pid)
+	st, err := procfs.Read(pid)
 	if err != nil {
 		return Identity{}, fmt.Errorf("identify process %d: %w", pid, err)
 	}
-	id.PID, id.StartedAt = pid, st.started
+	id.PID, id.StartedAt = pid, st.Started
 	return id, nil
 }
 
@@ -86,9 +88,9 @@ func probe(self, id Identity) Verdict {
 	case id.PIDNamespace != self.PIDNamespace:
 		return Unknown
 	}
-	st, err := readStat(id.PID)
+	st, err := procfs.Read(id.PID)
 	switch {
-	case err == nil && (st.zombie() || st.started != id.StartedAt):
+	case err == nil && (st.Zombie() || st.Started != id.StartedAt):
 		return Dead
 	case err == nil:
 		return Alive

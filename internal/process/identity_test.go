@@ -1,19 +1,20 @@
-package process
+package process_test
 
 import (
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"orch/internal/process"
+	"orch/internal/process/runtest"
 )
 
 func TestProbe(t *testing.T) {
 	t.Parallel()
-	self, err := Self()
+	self, err := process.Self()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,21 +23,21 @@ func TestProbe(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		change func(*Identity)
-		want   Verdict
+		change func(*process.Identity)
+		want   process.Verdict
 	}{
-		{"itself", func(*Identity) {}, Alive},
-		{"reused pid", func(id *Identity) { id.StartedAt-- }, Dead},
-		{"no such pid", func(id *Identity) { id.PID = 1 << 30 }, Dead},
-		{"other boot", func(id *Identity) { id.BootID = "other" }, Dead},
-		{"other namespace", func(id *Identity) { id.PIDNamespace = "other" }, Unknown},
-		{"other host", func(id *Identity) { id.Host = "other" }, Unknown},
-		{"other host and boot", func(id *Identity) { id.Host, id.BootID = "other", "other" }, Unknown},
-		{"nobody", func(id *Identity) { *id = Identity{} }, Unknown},
+		{"itself", func(*process.Identity) {}, process.Alive},
+		{"reused pid", func(id *process.Identity) { id.StartedAt-- }, process.Dead},
+		{"no such pid", func(id *process.Identity) { id.PID = 1 << 30 }, process.Dead},
+		{"other boot", func(id *process.Identity) { id.BootID = "other" }, process.Dead},
+		{"other namespace", func(id *process.Identity) { id.PIDNamespace = "other" }, process.Unknown},
+		{"other host", func(id *process.Identity) { id.Host = "other" }, process.Unknown},
+		{"other host and boot", func(id *process.Identity) { id.Host, id.BootID = "other", "other" }, process.Unknown},
+		{"nobody", func(id *process.Identity) { *id = process.Identity{} }, process.Unknown},
 	} {
 		id := self
 		tt.change(&id)
-		if got := Probe(id); got != tt.want {
+		if got := process.Probe(id); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
@@ -48,22 +49,22 @@ func TestProbeOfAZombie(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	id, err := IdentityOf(cmd.Process.Pid)
-	if err != nil || Probe(id) != Alive {
+	id, err := process.IdentityOf(cmd.Process.Pid)
+	if err != nil || process.Probe(id) != process.Alive {
 		t.Fatalf("%+v, %v", id, err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "zombie", func() bool { return Probe(id) == Dead })
+	runtest.Eventually(t, "zombie", func() bool { return process.Probe(id) == process.Dead })
 	if err := unix.Kill(id.PID, 0); err != nil { // not reaped: it still takes signals
 		t.Errorf("signal a zombie: %v", err)
 	}
-	if err := waitExit(bound(t), id); err != nil {
+	if err := process.WaitExit(runtest.Bound(t), id); err != nil {
 		t.Error(err)
 	}
 	_ = cmd.Wait()
-	if got := Probe(id); got != Dead {
+	if got := process.Probe(id); got != process.Dead {
 		t.Error(got)
 	}
 }
@@ -102,42 +103,4 @@ func copyForAll(t *testing.T) string {
 		}
 	}
 	return path
-}
-
-func TestSignalSparesALaterOwner(t *testing.T) {
-	t.Parallel()
-	cmd := exec.Command("sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	id, err := IdentityOf(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sendSignal(stat{pid: id.PID, started: id.StartedAt - 1}, unix.SIGKILL); err == nil {
-		t.Error("signalled another process")
-	}
-	if got := Probe(id); got != Alive {
-		t.Error(got)
-	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	raw, err := os.ReadFile("/proc/self/stat")
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(raw)
-	f.Add([]byte("7 (a) b (c) S 1 2 3 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 123 0"))
-	f.Add([]byte("7 (x"))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		st, err := parseStat(7, raw)
-		if err == nil && !strings.Contains(string(raw), strconv.FormatInt(st.started, 10)) && st.started != 0 {
-			t.Errorf("start time %d came from nowhere", st.started)
-		}
-	})
 }

@@ -23,13 +23,13 @@ func Launch(ctx context.Context, shim []string, dir string, env []string) (*Run,
 	if len(shim) == 0 {
 		return nil, fmt.Errorf("launch shim: %w: no program", ErrBadSpec)
 	}
-	stderr, err := os.OpenFile(filepath.Join(dir, errFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // the caller's own directory
+	stderr, err := os.OpenFile(filepath.Join(dir, errFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("launch shim: %w", err)
 	}
 	defer func() { _ = stderr.Close() }()
 	args := append(append([]string(nil), shim[1:]...), dir)
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), shim[0], args...) //nolint:gosec // the caller's own program
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), shim[0], args...)
 	cmd.Dir = dir
 	cmd.Env = append([]string{}, env...) // never nil, which would mean all of ours
 	cmd.Stderr = stderr

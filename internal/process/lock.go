@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errLocked means that somebody holds the lock in a way that excludes the one asked for.
-var errLocked = errors.New("lock is held")
+// ErrHeld means that somebody holds the lock of a run directory in a way that excludes the one asked for.
+var ErrHeld = errors.New("lock is held")
 
 // lockPatience bounds the wait for those who only look: they hold the lock for an instant.
 const lockPatience = 5 * time.Second
@@ -20,7 +20,7 @@ type lock struct{ file *os.File }
 
 // tryLock takes the lock of a run directory without waiting and without creating it.
 func tryLock(dir string, how int) (*lock, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDONLY, 0) //nolint:gosec // the caller's own directory; os opens with O_CLOEXEC
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDONLY, 0) // os opens with O_CLOEXEC
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
@@ -35,17 +35,17 @@ func tryLock(dir string, how int) (*lock, error) {
 	}
 	_ = f.Close()
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, errLocked
+		return nil, ErrHeld
 	}
 	return nil, fmt.Errorf("take lock: %w", err)
 }
 
-// lockExclusively waits for lookers to go. It gives errLocked at once when a holder excludes even lookers.
+// lockExclusively waits for lookers to go. It gives ErrHeld at once when a holder excludes even lookers.
 func lockExclusively(dir string) (*lock, error) {
 	deadline := BootClock() + int64(lockPatience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		l, err := tryLock(dir, unix.LOCK_EX)
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, ErrHeld) {
 			return l, err
 		}
 		shared, err := tryLock(dir, unix.LOCK_SH)
@@ -54,7 +54,7 @@ func lockExclusively(dir string) (*lock, error) {
 		}
 		shared.release()
 		if BootClock() > deadline {
-			return nil, errLocked
+			return nil, ErrHeld
 		}
 		<-time.After(pause)
 	}

@@ -30,7 +30,7 @@ const (
 // Log reads the output of a run, living or ended.
 type Log struct {
 	dir string
-	// ended reports whether nothing can be added any more; nil means that nothing can.
+	// ended reports whether nothing can be added any more.
 	ended func() bool
 }
 
@@ -139,7 +139,7 @@ func (l *Log) Follow(ctx context.Context, offset int64) iter.Seq2[Chunk, error] 
 		pause := followFirst
 		for {
 			// Asked before the read: what is read after the end is all there will be.
-			ended := l.ended == nil || l.ended()
+			ended := l.ended()
 			n, err := l.ReadAt(buf, offset)
 			var dropped *DroppedError
 			switch {

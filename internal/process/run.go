@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"orch/internal/process/procfs"
 )
 
 var (
@@ -69,7 +71,7 @@ func OpenRun(dir string) (*Run, error) {
 		return r, nil
 	}
 	// One that was forbidden before it was made holds no spec.
-	if _, err := os.Stat(filepath.Join(dir, lockFile)); errors.Is(err, fs.ErrNotExist) { //nolint:gosec // the caller's own directory
+	if _, err := os.Stat(filepath.Join(dir, lockFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open run: %w", ErrNoRun)
 	}
 	return r, nil
@@ -96,7 +98,7 @@ func (r *Run) State() (State, error) {
 		return st, err
 	}
 	l, err := tryLock(r.dir, unix.LOCK_SH)
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, ErrHeld) {
 		st, done, err = r.record() // pid.json may have come between
 		if err == nil && !done {
 			st.Status = StatusAlive
@@ -280,7 +282,7 @@ func stopShim(shim Identity) error {
 		return nil
 	default:
 	}
-	err := sendSignal(stat{pid: shim.PID, started: shim.StartedAt}, unix.SIGTERM)
+	err := procfs.Signal(procfs.Stat{PID: shim.PID, Started: shim.StartedAt}, unix.SIGTERM)
 	if err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("stop run: %w", err)
 	}
@@ -319,7 +321,7 @@ func Forbid(dir string) (bool, error) {
 		return false, fmt.Errorf("forbid run: %w", err)
 	}
 	l, err := lockExclusively(dir)
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, ErrHeld) {
 		return false, nil
 	}
 	if err != nil {

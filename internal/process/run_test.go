@@ -1,6 +1,7 @@
-package process
+package process_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,25 +10,28 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"orch/internal/process"
+	"orch/internal/process/runtest"
 )
 
 func TestShimKilled(t *testing.T) {
 	t.Parallel()
-	r, work := start(t, `(setsid sh -c 'echo $$ > daemon; exec sleep 1000' &); sh -c 'echo $$ > child; exec env -u ORCH_RUN sleep 1000' & sleep 1000`)
-	st := started(t, r)
-	daemon, child := pidIn(t, filepath.Join(work, "daemon")), pidIn(t, filepath.Join(work, "child"))
+	r, work := runtest.Start(t, `(setsid sh -c 'echo $$ > daemon; exec sleep 1000' &); sh -c 'echo $$ > child; exec env -u ORCH_RUN sleep 1000' & sleep 1000`)
+	st := runtest.Started(t, r)
+	daemon, child := runtest.PIDIn(t, filepath.Join(work, "daemon")), runtest.PIDIn(t, filepath.Join(work, "child"))
 	if err := unix.Kill(st.PIDs.Shim.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Wait(bound(t)); !errors.Is(err, ErrShimDead) {
+	if _, err := r.Wait(runtest.Bound(t)); !errors.Is(err, process.ErrShimDead) {
 		t.Fatalf("wait: %v", err)
 	}
-	for name, id := range map[string]Identity{"agent": st.PIDs.Agent, "daemon": daemon, "child without the mark": child} {
-		if v := Probe(id); v != Dead {
+	for name, id := range map[string]process.Identity{"agent": st.PIDs.Agent, "daemon": daemon, "child without the mark": child} {
+		if v := process.Probe(id); v != process.Dead {
 			t.Errorf("%s is %s", name, v)
 		}
 	}
-	if st, err := r.State(); err != nil || st.Status != StatusDead || st.Rebooted {
+	if st, err := r.State(); err != nil || st.Status != process.StatusDead || st.Rebooted {
 		t.Errorf("state: %+v, %v", st, err)
 	}
 	if ok, err := r.Forbid(); ok || err != nil { // it did start
@@ -38,10 +42,10 @@ func TestShimKilled(t *testing.T) {
 	}
 }
 
-func recoverLog(t *testing.T, r *Run) []Chunk {
+func recoverLog(t *testing.T, r *process.Run) []process.Chunk {
 	t.Helper()
-	var chunks []Chunk
-	for chunk, err := range r.Log().Follow(bound(t), 0) {
+	var chunks []process.Chunk
+	for chunk, err := range r.Log().Follow(runtest.Bound(t), 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,30 +56,30 @@ func recoverLog(t *testing.T, r *Run) []Chunk {
 
 func TestLauncherKilled(t *testing.T) {
 	t.Parallel()
-	dir, work := create(t, "echo first; until [ -e go ]; do sleep 0.01; done; echo last; exit 5")
+	dir, work := runtest.Create(t, "echo first; until [ -e go ]; do sleep 0.01; done; echo last; exit 5")
 	launcher, line := helper(t, nil, "launcher", dir)
 	if line != "launched" {
 		t.Fatal(line)
 	}
-	r, err := OpenRun(dir)
+	r, err := process.OpenRun(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { endShim(t, r) })
-	before := started(t, r)
+	t.Cleanup(func() { runtest.End(t, r) })
+	before := runtest.Started(t, r)
 	if err := launcher.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = launcher.Wait()
-	after := started(t, r)
-	if after.Status != StatusAlive || after.PIDs != before.PIDs || Probe(after.PIDs.Agent) != Alive {
+	after := runtest.Started(t, r)
+	if after.Status != process.StatusAlive || after.PIDs != before.PIDs || process.Probe(after.PIDs.Agent) != process.Alive {
 		t.Fatalf("before %+v, after %+v", before, after)
 	}
 	if err := os.WriteFile(filepath.Join(work, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, wait(t, r), 5)
-	if got := output(t, r); got != "first\nlast\n" {
+	runtest.WantCode(t, runtest.Wait(t, r), 5)
+	if got := runtest.Output(t, r); got != "first\nlast\n" {
 		t.Fatalf("output %q", got)
 	}
 }
@@ -84,47 +88,47 @@ func TestForbid(t *testing.T) {
 	t.Parallel()
 	t.Run("a late shim starts nothing", func(t *testing.T) {
 		t.Parallel()
-		dir, work := create(t, "echo > ran")
+		dir, work := runtest.Create(t, "echo > ran")
 		for range 2 {
-			if ok, err := Forbid(dir); !ok || err != nil {
+			if ok, err := process.Forbid(dir); !ok || err != nil {
 				t.Fatal(ok, err)
 			}
 		}
-		r := launch(t, dir)
-		if exit := wait(t, r); exit.Why != WhyNeverStarted {
-			t.Fatal(show(exit))
+		r := runtest.Launch(t, dir)
+		if exit := runtest.Wait(t, r); exit.Why != process.WhyNeverStarted {
+			t.Fatal(runtest.Show(exit))
 		}
-		<-r.shimGone
-		wantNotRun(t, work)
+		<-r.ShimGone()
+		runtest.WantNotRun(t, work)
 	})
 	t.Run("a directory that was never made", func(t *testing.T) {
 		t.Parallel()
 		dir := filepath.Join(t.TempDir(), "run")
-		if ok, err := Forbid(dir); !ok || err != nil {
+		if ok, err := process.Forbid(dir); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
-		if err := Create(dir, Spec{RunID: "x", Argv: []string{"true"}, Dir: "/"}, nil); !errors.Is(err, ErrExists) {
+		if err := process.Create(dir, process.Spec{RunID: "x", Argv: []string{"true"}, Dir: "/"}, nil); !errors.Is(err, process.ErrExists) {
 			t.Fatalf("late create: %v", err)
 		}
-		r, err := OpenRun(dir)
+		r, err := process.OpenRun(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if exit := wait(t, r); exit.Why != WhyNeverStarted {
-			t.Fatal(show(exit))
+		if exit := runtest.Wait(t, r); exit.Why != process.WhyNeverStarted {
+			t.Fatal(runtest.Show(exit))
 		}
 	})
 	t.Run("a run that lives or has ended", func(t *testing.T) {
 		t.Parallel()
-		r, work := start(t, "until [ -e go ]; do sleep 0.01; done")
-		started(t, r)
+		r, work := runtest.Start(t, "until [ -e go ]; do sleep 0.01; done")
+		runtest.Started(t, r)
 		if ok, err := r.Forbid(); ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		if err := os.WriteFile(filepath.Join(work, "go"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		wantCode(t, wait(t, r), 0)
+		runtest.WantCode(t, runtest.Wait(t, r), 0)
 		if ok, err := r.Forbid(); ok || err != nil {
 			t.Fatal(ok, err)
 		}
@@ -132,18 +136,22 @@ func TestForbid(t *testing.T) {
 	t.Run("a race has one winner", func(t *testing.T) {
 		t.Parallel()
 		for range 20 {
-			dir, work := create(t, "echo > ran")
+			dir, work := runtest.Create(t, "echo > ran")
 			var lookers sync.WaitGroup
 			done := make(chan struct{})
 			for range 3 { // whoever looks must not decide the race
 				lookers.Go(func() {
-					look := &Run{dir: dir}
+					look, err := process.OpenRun(dir)
+					if err != nil {
+						t.Error(err)
+						return
+					}
 					for {
 						select {
 						case <-done:
 							return
 						default:
-							if st, err := look.State(); err != nil || st.Status == StatusDead {
+							if st, err := look.State(); err != nil || st.Status == process.StatusDead {
 								t.Errorf("looks %s, %v", st.Status, err)
 								return
 							}
@@ -151,16 +159,16 @@ func TestForbid(t *testing.T) {
 					}
 				})
 			}
-			r := launch(t, dir)
-			forbidden, err := Forbid(dir)
+			r := runtest.Launch(t, dir)
+			forbidden, err := process.Forbid(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			exit := wait(t, r)
+			exit := runtest.Wait(t, r)
 			close(done)
 			lookers.Wait()
-			if forbidden != (exit.Why == WhyNeverStarted) {
-				t.Fatalf("forbidden %v, but %s", forbidden, show(exit))
+			if forbidden != (exit.Why == process.WhyNeverStarted) {
+				t.Fatalf("forbidden %v, but %s", forbidden, runtest.Show(exit))
 			}
 			if _, err := os.Stat(filepath.Join(work, "ran")); (err == nil) == forbidden {
 				t.Fatalf("forbidden %v, but ran: %v", forbidden, err)
@@ -171,26 +179,26 @@ func TestForbid(t *testing.T) {
 
 func TestStartBy(t *testing.T) {
 	t.Parallel()
-	dir, work := create(t, "echo > ran", startBy(BootClock()-1))
-	if exit := wait(t, launch(t, dir)); exit.Why != WhyNeverStarted {
-		t.Fatal(show(exit))
+	dir, work := runtest.Create(t, "echo > ran", func(s *process.Spec) { s.StartBy = process.BootClock() - 1 })
+	if exit := runtest.Wait(t, runtest.Launch(t, dir)); exit.Why != process.WhyNeverStarted {
+		t.Fatal(runtest.Show(exit))
 	}
-	wantNotRun(t, work)
+	runtest.WantNotRun(t, work)
 }
 
 func TestSecondShimStartsNothing(t *testing.T) {
 	t.Parallel()
-	dir, work := create(t, "echo >> ran; until [ -e go ]; do sleep 0.01; done")
-	first := launch(t, dir)
-	started(t, first)
-	second := launch(t, dir)
-	<-second.shimGone
+	dir, work := runtest.Create(t, "echo >> ran; until [ -e go ]; do sleep 0.01; done")
+	first := runtest.Launch(t, dir)
+	runtest.Started(t, first)
+	second := runtest.Launch(t, dir)
+	<-second.ShimGone()
 	if err := os.WriteFile(filepath.Join(work, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantCode(t, wait(t, first), 0)
-	third := launch(t, dir)
-	<-third.shimGone
+	runtest.WantCode(t, runtest.Wait(t, first), 0)
+	third := runtest.Launch(t, dir)
+	<-third.ShimGone()
 	if raw, err := os.ReadFile(filepath.Join(work, "ran")); err != nil || string(raw) != "\n" {
 		t.Fatalf("ran %q, %v", raw, err)
 	}
@@ -198,15 +206,15 @@ func TestSecondShimStartsNothing(t *testing.T) {
 
 func TestShimThatCantBegin(t *testing.T) {
 	t.Parallel()
-	dir, _ := create(t, "true")
-	r, err := Launch(t.Context(), []string{"false"}, dir, nil)
+	dir, _ := runtest.Create(t, "true")
+	r, err := process.Launch(t.Context(), []string{"false"}, dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Wait(bound(t)); !errors.Is(err, ErrNoShim) {
+	if _, err := r.Wait(runtest.Bound(t)); !errors.Is(err, process.ErrNoShim) {
 		t.Fatalf("wait: %v", err)
 	}
-	if _, err := r.WaitStarted(bound(t)); !errors.Is(err, ErrNoShim) {
+	if _, err := r.WaitStarted(runtest.Bound(t)); !errors.Is(err, process.ErrNoShim) {
 		t.Fatalf("wait for start: %v", err)
 	}
 	if ok, err := r.Forbid(); !ok || err != nil {
@@ -216,30 +224,34 @@ func TestShimThatCantBegin(t *testing.T) {
 
 func TestRunsOfOthers(t *testing.T) {
 	t.Parallel()
-	self, err := Self()
+	self, err := process.Self()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
 		name   string
-		change func(*Identity)
-		status Status
+		change func(*process.Identity)
+		status process.Status
 	}{
-		{"same boot", func(*Identity) {}, StatusDead},
-		{"other boot", func(id *Identity) { id.BootID = "x" }, StatusDead},
-		{"other namespace", func(id *Identity) { id.PIDNamespace = "x" }, StatusUnknown},
-		{"other host", func(id *Identity) { id.Host = "x" }, StatusUnknown},
+		{"same boot", func(*process.Identity) {}, process.StatusDead},
+		{"other boot", func(id *process.Identity) { id.BootID = "x" }, process.StatusDead},
+		{"other namespace", func(id *process.Identity) { id.PIDNamespace = "x" }, process.StatusUnknown},
+		{"other host", func(id *process.Identity) { id.Host = "x" }, process.StatusUnknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			dir, _ := create(t, "true")
-			pids := PIDs{Shim: self, Agent: self}
+			dir, _ := runtest.Create(t, "true")
+			pids := process.PIDs{Shim: self, Agent: self}
 			pids.Shim.PID, pids.Agent.PID = 1<<30, 1<<30 // no such processes
 			tt.change(&pids.Shim)
-			if err := writeJSON(dir, pidFile, pids); err != nil {
+			raw, err := json.Marshal(pids)
+			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := OpenRun(dir)
+			if err := os.WriteFile(filepath.Join(dir, "pid.json"), raw, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r, err := process.OpenRun(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -247,8 +259,8 @@ func TestRunsOfOthers(t *testing.T) {
 			if err != nil || st.Status != tt.status || st.Rebooted != (tt.name == "other boot") {
 				t.Fatalf("%+v, %v", st, err)
 			}
-			_, err = r.Wait(bound(t))
-			if want := map[Status]error{StatusDead: ErrShimDead, StatusUnknown: ErrUnknown}[tt.status]; !errors.Is(err, want) {
+			_, err = r.Wait(runtest.Bound(t))
+			if want := map[process.Status]error{process.StatusDead: process.ErrShimDead, process.StatusUnknown: process.ErrUnknown}[tt.status]; !errors.Is(err, want) {
 				t.Fatalf("wait: %v", err)
 			}
 		})
@@ -257,19 +269,19 @@ func TestRunsOfOthers(t *testing.T) {
 
 func TestOpenRunOfNothing(t *testing.T) {
 	t.Parallel()
-	if _, err := OpenRun(filepath.Join(t.TempDir(), "run")); !errors.Is(err, ErrNoRun) {
+	if _, err := process.OpenRun(filepath.Join(t.TempDir(), "run")); !errors.Is(err, process.ErrNoRun) {
 		t.Fatal(err)
 	}
 }
 
 func TestCreate(t *testing.T) {
 	t.Parallel()
-	dir, _ := create(t, "true")
-	if err := Create(dir, Spec{RunID: "x", Argv: []string{"true"}, Dir: "/"}, nil); !errors.Is(err, ErrExists) {
+	dir, _ := runtest.Create(t, "true")
+	if err := process.Create(dir, process.Spec{RunID: "x", Argv: []string{"true"}, Dir: "/"}, nil); !errors.Is(err, process.ErrExists) {
 		t.Errorf("second create: %v", err)
 	}
-	for _, spec := range []Spec{{}, {RunID: "x"}, {RunID: "x", Argv: []string{"true"}, Dir: "relative"}, {RunID: "x", Argv: []string{"true"}, Dir: "/", Timeout: -1}} {
-		if err := Create(filepath.Join(t.TempDir(), "run"), spec, nil); !errors.Is(err, ErrBadSpec) {
+	for _, spec := range []process.Spec{{}, {RunID: "x"}, {RunID: "x", Argv: []string{"true"}, Dir: "relative"}, {RunID: "x", Argv: []string{"true"}, Dir: "/", Timeout: -1}} {
+		if err := process.Create(filepath.Join(t.TempDir(), "run"), spec, nil); !errors.Is(err, process.ErrBadSpec) {
 			t.Errorf("%+v: %v", spec, err)
 		}
 	}
@@ -277,7 +289,7 @@ func TestCreate(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Errorf("left over: %v, %v", left, err)
 	}
-	raw, err := os.ReadFile(filepath.Join(dir, specFile))
+	raw, err := os.ReadFile(filepath.Join(dir, "spec.json"))
 	if err != nil || !strings.Contains(string(raw), `"argv"`) {
 		t.Errorf("spec %s, %v", raw, err)
 	}

@@ -75,7 +75,8 @@ func (s Spec) validate() error {
 	return nil
 }
 
-func (s Spec) killGrace() time.Duration {
+// Grace is the time between SIGTERM and SIGKILL: KillGrace or the default.
+func (s Spec) Grace() time.Duration {
 	if s.KillGrace == 0 {
 		return DefaultKillGrace
 	}
@@ -218,7 +219,7 @@ func syncDir(dir string) error {
 
 // readJSON reports false when the file isn't there. Files are renamed into place, so a torn one is an error.
 func readJSON(dir, name string, into any) (bool, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, name)) //nolint:gosec // the caller's own directory
+	raw, err := os.ReadFile(filepath.Join(dir, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -98,7 +98,7 @@ func (s *Store) retryTx(ctx context.Context, tx pgx.Tx, t Task, actor, note stri
 		return Moved{}, err
 	}
 	if note != "" {
-		t.Feedback = clean(joinText(t.Feedback, noteText(t, note)), maxText)
+		t.Feedback = Clean(joinText(t.Feedback, noteText(t, note)), MaxText)
 	}
 	if t.ReasonCode == CodeRoundsExhausted {
 		return s.backTx(ctx, tx, t, pipeline, row.Back, Return{Actor: actor, Reason: "one more round was granted"})
@@ -108,7 +108,7 @@ func (s *Store) retryTx(ctx context.Context, tx pgx.Tx, t Task, actor, note stri
 		return Moved{}, err
 	}
 	stage, _ := pipeline.Stage(t.Stage)
-	err = s.enqueueTx(ctx, tx, t, stage)
+	err = s.EnqueueTx(ctx, tx, t, stage)
 	return Moved{Task: t}, err
 }
 

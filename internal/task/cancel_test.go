@@ -17,7 +17,7 @@ func TestCancel_QueuedJob(t *testing.T) {
 	task := b.create()
 	job := b.job(task.ID)
 	cancelled, err := b.store.Cancel(t.Context(), task.Key, "me")
-	if err != nil || cancelled.State != Cancelled || cancelled.FinishedAt == nil || Words(cancelled, 3) != "cancelled" {
+	if err != nil || cancelled.State != Cancelled || cancelled.FinishedAt == nil {
 		t.Fatalf("%+v, %v", cancelled, err)
 	}
 	after, err := b.queue.Get(t.Context(), job.ID)

@@ -54,7 +54,7 @@ func (s *Store) Create(ctx context.Context, add Add) (Task, error) {
 	if err != nil {
 		return Task{}, fmt.Errorf("create task: %w", err)
 	}
-	if err := pipeline.Validate(); err != nil {
+	if err := pipeline.Validate(s.cfg.CheckPrompt); err != nil {
 		return Task{}, fmt.Errorf("create task: %w", err)
 	}
 	var created Task
@@ -99,7 +99,7 @@ func (s *Store) createTx(ctx context.Context, tx pgx.Tx, add Add, first Stage, o
 	if err := appendEventTx(ctx, tx, id, actor, EventCreated, "", facts{"stage": first.Name, "round": 1}); err != nil {
 		return Task{}, err
 	}
-	err = s.enqueueTx(ctx, tx, created, first)
+	err = s.EnqueueTx(ctx, tx, created, first)
 	return created, err
 }
 

@@ -46,15 +46,21 @@ type Event struct {
 	Data   json.RawMessage `db:"data"`
 }
 
+const maxReason = 4 << 10 // bytes of a reason
+
+// Bounds of foreign text.
 const (
-	maxReason = 4 << 10 // bytes of a reason
-	maxText   = 8 << 10 // bytes of output that is kept with a task
-	// maxEventOutput bounds the bytes of output in an event; the evidence has more.
-	maxEventOutput = 2 << 10
+	MaxText        = 8 << 10 // bytes of output that is kept with a task
+	MaxEventOutput = 2 << 10 // bytes of output in an event; the evidence has more
 )
 
 // facts are the data of an event. Strings in it are cleaned when it is written.
 type facts map[string]any
+
+// NoteTx appends an event that moves nothing, by orch itself: what a job did for the task. Strings in data are cleaned.
+func (s *Store) NoteTx(ctx context.Context, tx pgx.Tx, taskID int64, kind EventKind, reason string, data map[string]any) error {
+	return appendEventTx(ctx, tx, taskID, System, kind, reason, data)
+}
 
 func appendEventTx(ctx context.Context, tx pgx.Tx, taskID int64, actor string, kind EventKind, reason string, data facts) error {
 	if data == nil {
@@ -62,7 +68,7 @@ func appendEventTx(ctx context.Context, tx pgx.Tx, taskID int64, actor string, k
 	}
 	for key, value := range data {
 		if text, ok := value.(string); ok {
-			data[key] = clean(text, maxText)
+			data[key] = Clean(text, MaxText)
 		}
 	}
 	encoded, err := json.Marshal(data)
@@ -71,15 +77,15 @@ func appendEventTx(ctx context.Context, tx pgx.Tx, taskID int64, actor string, k
 	}
 	_, err = tx.Exec(ctx, `insert into task_events (task_id, actor, kind, reason, data)
 		values (@task, @actor, @kind, @reason, @data)`,
-		pgx.NamedArgs{"task": taskID, "actor": actor, "kind": string(kind), "reason": clean(reason, maxReason), "data": json.RawMessage(encoded)})
+		pgx.NamedArgs{"task": taskID, "actor": actor, "kind": string(kind), "reason": Clean(reason, maxReason), "data": json.RawMessage(encoded)})
 	if err != nil {
 		return fmt.Errorf("append event %s: %w", kind, err)
 	}
 	return nil
 }
 
-// clean makes foreign text storable (valid UTF-8, no NUL) and keeps at most the last limit bytes of it.
-func clean(s string, limit int) string {
+// Clean makes foreign text storable (valid UTF-8, no NUL) and keeps at most the last limit bytes of it.
+func Clean(s string, limit int) string {
 	s = keepEnd(s, limit)
 	s = strings.ReplaceAll(s, "\x00", "")
 	return keepEnd(strings.ToValidUTF8(s, "\uFFFD"), limit)

@@ -2,7 +2,6 @@ package task
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -238,43 +237,6 @@ func (b *bench) wait(at At, w Wait) func(pgx.Tx) (Moved, error) {
 
 func (b *bench) land(at At, l Landing) func(pgx.Tx) (Moved, error) {
 	return func(tx pgx.Tx) (Moved, error) { return b.store.LandedTx(b.ctx, tx, at, l) }
-}
-
-type handler interface {
-	Run(ctx context.Context, l *queue.Lease) error
-}
-
-// run has a handler do a held job and then does what a worker would do with its answer, which is returned.
-func (b *bench) run(h handler, l *queue.Lease) error {
-	b.t.Helper()
-	ctx, free := l.Context(b.ctx)
-	defer free(nil)
-	answer := h.Run(ctx, l)
-	if l.Ended() || errors.Is(answer, queue.ErrLeaseLost) {
-		return answer
-	}
-	err := l.Tx(b.ctx, func(tx pgx.Tx) error {
-		var snooze *queue.SnoozeError
-		var failure *queue.Failure
-		switch {
-		case answer == nil:
-			return l.CompleteTx(b.ctx, tx)
-		case errors.As(answer, &snooze):
-			return l.ReleaseTx(b.ctx, tx, queue.Release{WaitingFor: snooze.WaitingFor})
-		case errors.Is(answer, queue.ErrStopping):
-			return l.ReleaseTx(b.ctx, tx, queue.Release{})
-		case errors.Is(answer, queue.ErrCancelRequested):
-			return l.CancelledTx(b.ctx, tx)
-		case !errors.As(answer, &failure):
-			failure = &queue.Failure{Code: "internal", Err: answer}
-		}
-		_, err := l.RetryTx(b.ctx, tx, *failure)
-		return err
-	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return answer
 }
 
 // due makes every queued job claimable now.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"orch/internal/db"
 	"orch/internal/queue"
 )
 
@@ -49,7 +48,8 @@ func (s *Store) JobFailedTx(ctx context.Context, tx pgx.Tx, job queue.Job, code,
 // placeTx says which place of the task the job was for. A job whose arguments can't be read was for the task's place as
 // it is: it held the task's key, so no other job can have moved the task on.
 func (s *Store) placeTx(ctx context.Context, tx pgx.Tx, job queue.Job) (At, error) {
-	if args, err := argsOf(job); err == nil && args.TaskID == *job.TaskID {
+	var args JobArgs
+	if err := job.Decode(&args); err == nil && args.TaskID == *job.TaskID {
 		return args.At(), nil
 	}
 	t, err := lockTx(ctx, tx, *job.TaskID)
@@ -101,36 +101,9 @@ func (s *Store) revive(ctx context.Context, id int64) (bool, error) {
 			return err
 		}
 		stage, _ := pipeline.Stage(t.Stage)
-		err = s.enqueueTx(ctx, tx, t, stage)
+		err = s.EnqueueTx(ctx, tx, t, stage)
 		done = err == nil
 		return err
 	})
 	return done, err
-}
-
-// startedTx notes once for each place that work on it has begun.
-func startedTx(ctx context.Context, tx pgx.Tx, t Task, agent string, jobID int64) error {
-	var noted bool
-	err := tx.QueryRow(ctx, `select exists (select from task_events where task_id = $1 and kind = $2
-		and data->>'stage' = $3 and (data->>'round')::int = $4)`, t.ID, string(EventStageStarted), t.Stage, t.Round).Scan(&noted)
-	if err != nil {
-		return fmt.Errorf("look for the start of the stage: %w", err)
-	}
-	if noted {
-		return nil
-	}
-	return appendEventTx(ctx, tx, t.ID, System, EventStageStarted, "",
-		facts{"stage": t.Stage, "round": t.Round, "agent": agent, "job_id": jobID})
-}
-
-// countEvents returns how many events of a kind a task has.
-func (s *Store) countEvents(ctx context.Context, id int64, kind EventKind) (int, error) {
-	var n int
-	err := db.InTx(ctx, s.pool, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, `select count(*) from task_events where task_id = $1 and kind = $2`, id, string(kind)).Scan(&n)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("count events: %w", err)
-	}
-	return n, nil
 }

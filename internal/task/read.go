@@ -3,6 +3,8 @@ package task
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -54,6 +56,8 @@ func (s *Store) List(ctx context.Context, f Filter) ([]Task, error) {
 	return tasks, nil
 }
 
+const selectEvents = `select id, task_id, at, actor, kind, reason, data from task_events where task_id = $1 `
+
 // Events returns the history of a task, oldest first.
 func (s *Store) Events(ctx context.Context, id int64) ([]Event, error) {
 	return s.EventsAfter(ctx, id, 0, 0)
@@ -61,16 +65,68 @@ func (s *Store) Events(ctx context.Context, id int64) ([]Event, error) {
 
 // EventsAfter returns the events of a task with a greater id than after, oldest first; limit 0 means all.
 func (s *Store) EventsAfter(ctx context.Context, id, after int64, limit int) ([]Event, error) {
-	rows, err := s.pool.Query(ctx, `select id, task_id, at, actor, kind, reason, data from task_events
-		where task_id = $1 and id > $2 order by id limit nullif($3::int, 0)`, id, after, limit)
+	return events(s.pool.Query(ctx, selectEvents+`and id > $2 order by id limit nullif($3::int, 0)`, id, after, limit))
+}
+
+// EventsOf returns the events of one kind of a task, oldest first.
+func (s *Store) EventsOf(ctx context.Context, id int64, kind EventKind) ([]Event, error) {
+	return events(s.pool.Query(ctx, selectEvents+`and kind = $2 order by id`, id, string(kind)))
+}
+
+// LastEvents returns the newest events of a task, oldest of them first.
+func (s *Store) LastEvents(ctx context.Context, id int64, limit int) ([]Event, error) {
+	last, err := events(s.pool.Query(ctx, selectEvents+`order by id desc limit $2`, id, limit))
+	slices.Reverse(last)
+	return last, err
+}
+
+func events(rows pgx.Rows, err error) ([]Event, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
-	events, err := pgx.CollectRows(rows, pgx.RowToStructByName[Event])
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Event])
 	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
-	return events, nil
+	return list, nil
+}
+
+// Keys returns the keys of tasks by id.
+func (s *Store) Keys(ctx context.Context, ids []int64) (map[int64]string, error) {
+	rows, err := s.pool.Query(ctx, `select id, key from tasks where id = any($1)`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read keys of tasks: %w", err)
+	}
+	keys := make(map[int64]string, len(ids))
+	var id int64
+	var key string
+	_, err = pgx.ForEachRow(rows, []any{&id, &key}, func() error {
+		keys[id] = key
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read keys of tasks: %w", err)
+	}
+	return keys, nil
+}
+
+// RepoName is the name under which tasks for the repository at location are kept: the one that it has already, else
+// want, or want with the first number that makes it free. taken says which names are promised to others.
+func (s *Store) RepoName(ctx context.Context, location, want string, taken func(name, location string) bool) (string, error) {
+	for n := 1; ; n++ {
+		name := want
+		if n > 1 {
+			name = want + "-" + strconv.Itoa(n)
+		}
+		var known string
+		err := s.pool.QueryRow(ctx, `select coalesce((select location from repositories where name = $1), '')`, name).Scan(&known)
+		if err != nil {
+			return "", fmt.Errorf("find a name for the repository: %w", err)
+		}
+		if (known == "" || known == location) && !taken(name, location) {
+			return name, nil
+		}
+	}
 }
 
 // Counts of open tasks.

@@ -17,6 +17,8 @@ import (
 type StoreConfig struct {
 	Catalog   Catalog   // pipelines of tasks; nil = Pipelines
 	Pipelines Pipelines // used without a Catalog
+	// CheckPrompt says what is wrong with the prompt of a stage of that name; nil = all are taken.
+	CheckPrompt func(stage, text string) error
 	// StopLandingTx gives up the landing of a task that is being cancelled, or answers false when it is past the point
 	// where a cancel still wins. nil = nothing lands.
 	StopLandingTx func(ctx context.Context, tx pgx.Tx, taskID int64) (bool, error)
@@ -38,7 +40,7 @@ func NewStore(pool *pgxpool.Pool, cfg StoreConfig) (*Store, error) {
 	if cfg.Catalog == nil {
 		var problems []error
 		for _, pipeline := range cfg.Pipelines {
-			problems = append(problems, pipeline.Validate())
+			problems = append(problems, pipeline.Validate(cfg.CheckPrompt))
 		}
 		if err := errors.Join(problems...); err != nil {
 			return nil, fmt.Errorf("new task store: %w", err)
@@ -92,6 +94,13 @@ func lockAtTx(ctx context.Context, tx pgx.Tx, at At, states ...State) (Task, boo
 	return t, t.At() == at && slices.Contains(states, t.State), nil
 }
 
+// HoldTx locks the task and says how it is and whether it is still active at that place. Until the transaction ends
+// nobody can move or cancel it.
+func (s *Store) HoldTx(ctx context.Context, tx pgx.Tx, at At) (t Task, held bool, err error) {
+	t, held, err = lockAtTx(ctx, tx, at, Active)
+	return t, held, wrap("hold task", err)
+}
+
 // moveTx writes the fields that a transition may change and returns the task as it is then.
 func moveTx(ctx context.Context, tx pgx.Tx, t Task) (Task, error) {
 	err := tx.QueryRow(ctx, `update tasks set stage = @stage, state = @state, waiting_for = nullif(@waiting_for, ''),
@@ -109,9 +118,9 @@ func moveTx(ctx context.Context, tx pgx.Tx, t Task) (Task, error) {
 	return t, nil
 }
 
-// enqueueTx enqueues the job that moves an active task. The key is shared by all jobs of a task, so the one that moved
-// it here must have ended before, in this transaction or another.
-func (s *Store) enqueueTx(ctx context.Context, tx pgx.Tx, t Task, stage Stage) error {
+// EnqueueTx enqueues the job that moves an active task at stage. The key is shared by all jobs of a task, so the one
+// that moved it here must have ended before, in this transaction or another.
+func (s *Store) EnqueueTx(ctx context.Context, tx pgx.Tx, t Task, stage Stage) error {
 	kind, lane := KindStage, LaneAgents
 	if stage.Landing() {
 		kind, lane = KindMerge, LaneMerge

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"orch/internal/queue"
 )
 
 // State of a task.
@@ -27,13 +25,10 @@ func (s State) Ended() bool { return s == Done || s == Cancelled }
 // PersonLands is what a task waits for when its repository leaves the landing to a person.
 const PersonLands = "person_lands"
 
-// Reason codes of blocked tasks that this package gives. Others are codes of failed jobs.
+// Reason codes of blocked tasks. Others come from jobs.
 const (
 	CodeNeedsInput      = "needs_input"
-	CodeNotFound        = "not_found"
-	CodeAuth            = "auth"
 	CodeRoundsExhausted = "rounds_exhausted"
-	CodeRunsExhausted   = "runs_exhausted"
 	CodeStageUnknown    = "stage_unknown"
 )
 
@@ -50,8 +45,8 @@ const (
 	LaneSystem = "system"
 )
 
-// Counter of the queue that counts landings since the database was made.
-const landedCounter = "landed_total"
+// CounterLanded is the queue's counter of landings since the database was made.
+const CounterLanded = "landed_total"
 
 // Errors of the store.
 var (
@@ -132,14 +127,3 @@ type RetireArgs struct {
 
 // RetireKey is the dedupe key of a task's retire job.
 func RetireKey(taskID int64) string { return fmt.Sprintf("retire:%d", taskID) }
-
-// SalvageRef names the n-th salvage of a task.
-func SalvageRef(key string, n int) string { return fmt.Sprintf("refs/orch/salvage/%s/%d", key, n) }
-
-func argsOf(job queue.Job) (JobArgs, error) {
-	var args JobArgs
-	if err := job.Decode(&args); err != nil {
-		return JobArgs{}, err
-	}
-	return args, nil
-}

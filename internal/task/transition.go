@@ -81,7 +81,7 @@ func (s *Store) AdvanceTx(ctx context.Context, tx pgx.Tx, at At, actor string) (
 	if err := appendEventTx(ctx, tx, t.ID, actorOr(actor), EventAdvanced, "", data); err != nil {
 		return Moved{}, wrap("advance task", err)
 	}
-	err = s.enqueueTx(ctx, tx, t, next)
+	err = s.EnqueueTx(ctx, tx, t, next)
 	return Moved{Task: t}, wrap("advance task", err)
 }
 
@@ -96,7 +96,7 @@ func (s *Store) ReturnTx(ctx context.Context, tx pgx.Tx, at At, r Return) (Moved
 	if err != nil || moved != nil {
 		return orZero(moved), wrap("return task", err)
 	}
-	t.Feedback = clean(r.Feedback, maxText)
+	t.Feedback = Clean(r.Feedback, MaxText)
 	if t.Round >= pipeline.Rounds() {
 		b := Block{Actor: r.Actor, Code: CodeRoundsExhausted, Reason: roundsReason(t, r)}
 		m, err := s.blockTx(ctx, tx, t, b)
@@ -133,13 +133,13 @@ func (s *Store) backTx(ctx context.Context, tx pgx.Tx, t Task, p Pipeline, to st
 	}
 	data := facts{"from": from, "to": to, "round": t.Round, "gate": r.Gate}
 	if r.Output != "" {
-		data["output"] = clean(r.Output, maxEventOutput)
+		data["output"] = Clean(r.Output, MaxEventOutput)
 	}
 	err = appendEventTx(ctx, tx, t.ID, actorOr(r.Actor), EventReturned, r.Reason, data)
 	if err != nil {
 		return Moved{}, err
 	}
-	err = s.enqueueTx(ctx, tx, t, stage)
+	err = s.EnqueueTx(ctx, tx, t, stage)
 	return Moved{Task: t}, err
 }
 
@@ -171,9 +171,9 @@ func (s *Store) BlockTx(ctx context.Context, tx pgx.Tx, at At, b Block) (Moved, 
 }
 
 func (s *Store) blockTx(ctx context.Context, tx pgx.Tx, t Task, b Block) (Moved, error) {
-	t.State, t.WaitingFor, t.ReasonCode, t.Reason = Blocked, "", b.Code, clean(b.Reason, maxReason)
+	t.State, t.WaitingFor, t.ReasonCode, t.Reason = Blocked, "", b.Code, Clean(b.Reason, maxReason)
 	if b.Feedback != "" {
-		t.Feedback = clean(b.Feedback, maxText)
+		t.Feedback = Clean(b.Feedback, MaxText)
 	}
 	m, err := s.endTx(ctx, tx, t, actorOr(b.Actor), EventBlocked, b.Reason, facts{"code": b.Code, "stage": t.Stage, "round": t.Round})
 	if err != nil || s.cfg.OnBlockedTx == nil {
@@ -193,7 +193,7 @@ func (s *Store) LandedTx(ctx context.Context, tx pgx.Tx, at At, l Landing) (Move
 	if err != nil {
 		return Moved{}, wrap("note landing", err)
 	}
-	return m, wrap("note landing", queue.AddCounterTx(ctx, tx, landedCounter, 1))
+	return m, wrap("note landing", queue.AddCounterTx(ctx, tx, CounterLanded, 1))
 }
 
 // endTx writes an end of the task, which always has its clean-up enqueued with it.
@@ -224,12 +224,14 @@ func (s *Store) rowTx(ctx context.Context, tx pgx.Tx, t Task) (Pipeline, Transit
 }
 
 func (s *Store) unknownStageTx(ctx context.Context, tx pgx.Tx, t Task, stage string) (Moved, error) {
-	return s.blockTx(ctx, tx, t, Block{Code: CodeStageUnknown, Reason: unknownStageReason(t, stage)})
+	return s.blockTx(ctx, tx, t, UnknownStage(t, stage))
 }
 
-func unknownStageReason(t Task, stage string) string {
-	return fmt.Sprintf("pipeline %q has no stage %q any more: put it back into the configuration, then `orch task retry %s`, or cancel the task",
-		t.Pipeline, stage, t.Key)
+// UnknownStage is why a task stops whose pipeline has lost a stage by an edit.
+func UnknownStage(t Task, stage string) Block {
+	return Block{Code: CodeStageUnknown, Reason: fmt.Sprintf(
+		"pipeline %q has no stage %q any more: put it back into the configuration, then `orch task retry %s`, or cancel the task",
+		t.Pipeline, stage, t.Key)}
 }
 
 func orZero(m *Moved) Moved {

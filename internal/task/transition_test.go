@@ -153,7 +153,7 @@ func TestAdvance_LastStageWithoutALanding(t *testing.T) {
 	b := newBench(t, Pipeline{Name: "default", Stages: []Stage{{Name: Analysis, Agent: "a"}}})
 	task := b.create()
 	moved := b.move(b.mustClaim(KindStage), b.advance(task.At()))
-	if moved.Task.State != Done || b.kinds(task.ID) != "created done" || b.retires(task.ID) != 1 || Words(moved.Task, 3) != "done" {
+	if moved.Task.State != Done || b.kinds(task.ID) != "created done" || b.retires(task.ID) != 1 {
 		t.Errorf("%+v, %s", moved, b.kinds(task.ID))
 	}
 }
@@ -224,7 +224,7 @@ func TestReturn_RoundsAreCapped(t *testing.T) {
 	// A person grants one more round, and one only.
 	retried, err := b.store.Retry(t.Context(), task.Key, "me", "look at the clock")
 	if err != nil || retried.State != Active || retried.Round != 4 || !strings.Contains(retried.Feedback, "look at the clock") ||
-		!strings.Contains(retried.Feedback, "output of round 3") || Words(retried, 3) != "running, try 4" {
+		!strings.Contains(retried.Feedback, "output of round 3") {
 		t.Fatalf("%+v, %v", retried, err)
 	}
 	b.move(b.mustClaim(KindStage), b.sendBack(retried.At(), Return{Feedback: "still"}))
@@ -257,7 +257,7 @@ func TestBlock_AndRetry(t *testing.T) {
 		t.Error(err)
 	}
 	moved := b.move(b.mustClaim(KindStage), b.block(task.At(), Block{Code: CodeNeedsInput, Reason: "the agent asks: which one?"}))
-	if moved.Task.State != Blocked || Words(moved.Task, 3) != "needs you" {
+	if moved.Task.State != Blocked {
 		t.Errorf("%+v", moved.Task)
 	}
 	if again := b.inTx(b.block(task.At(), Block{Code: "other"})); !again.Superseded {
@@ -284,7 +284,7 @@ func TestBlock_WaitingTask(t *testing.T) {
 	b := newBench(t)
 	task := b.create()
 	moved := b.move(b.mustClaim(KindStage), b.wait(task.At(), Wait{For: "ci"}))
-	if Words(moved.Task, 3) != "waiting for ci" || b.job(task.ID) != nil {
+	if b.job(task.ID) != nil {
 		t.Errorf("%+v", moved.Task)
 	}
 	if again := b.inTx(b.wait(task.At(), Wait{For: "more"})); !again.Superseded {
@@ -316,7 +316,7 @@ func TestHold(t *testing.T) {
 	task := b.create()
 	for at, want := range map[At]bool{task.At(): true, {task.ID, Deploy, 1}: false, {task.ID, Development, 2}: false} {
 		err := db.InTx(t.Context(), b.pool, func(tx pgx.Tx) error {
-			held, err := b.store.HoldTx(t.Context(), tx, at)
+			_, held, err := b.store.HoldTx(t.Context(), tx, at)
 			if held != want {
 				t.Errorf("%+v: %v", at, held)
 			}

@@ -28,7 +28,7 @@ type cluster struct {
 func start() (*cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	install, err := pgembed.Find("", 0)
+	install, err := pgembed.Find(ctx, "", 0)
 	if err != nil {
 		return nil, err
 	}

@@ -130,7 +130,7 @@ func TestImage_AbortedBuildIsNotUsed(t *testing.T) {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	install, err := pgembed.Find("", 0)
+	install, err := pgembed.Find(t.Context(), "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"orch/internal/forge"
 	"orch/internal/forge/local"
-	"orch/internal/git"
+	"orch/internal/git/gitcmd"
 	"orch/internal/testgit"
 )
 
@@ -86,7 +86,7 @@ func conflict(r *testgit.Repo, how string) {
 
 func newLocal(t *testing.T) *local.Local {
 	t.Helper()
-	g, err := git.New(git.Config{})
+	g, err := gitcmd.New(t.Context(), gitcmd.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

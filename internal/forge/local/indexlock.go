@@ -2,10 +2,14 @@ package local
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // lockContent is what an index.lock of orch's has in it; git's own has an index.
@@ -20,26 +24,47 @@ type indexLock struct {
 
 // takeIndexLock takes the lock, also over from a holder that was killed. One that isn't orch's is a problem that may pass.
 func takeIndexLock(path string) (*indexLock, error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // as git makes it
+	file, err := place(path)
 	if errors.Is(err, fs.ErrExist) {
 		if file = takeOver(path); file == nil {
 			return nil, locked(path)
 		}
-		return &indexLock{file: file, path: path}, nil
+		err = nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	l := &indexLock{file: file, path: path}
-	if err := flockNow(file); err != nil {
-		l.release()
+	return &indexLock{file: file, path: path}, nil
+}
+
+// place makes the lock, flocked and with its content from the first moment that it has a name: one that a kill left
+// empty could never be told from git's.
+func place(path string) (*os.File, error) {
+	fd, err := unix.Open(filepath.Dir(path), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o644)
+	var file *os.File
+	switch {
+	case err == nil:
+		file = os.NewFile(uintptr(fd), path)
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EISDIR): // not every file system has nameless files
+		if file, err = os.CreateTemp(filepath.Dir(path), "orch-index-lock-*"); err != nil {
+			return nil, err
+		}
+		defer func() { _ = os.Remove(file.Name()) }()
+	default:
+		return nil, &os.PathError{Op: "open", Path: filepath.Dir(path), Err: err}
+	}
+	_, err = file.WriteString(lockContent)
+	if err == nil {
+		err = flockNow(file)
+	}
+	if err == nil {
+		err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", file.Fd()), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
+	}
+	if err != nil {
+		_ = file.Close()
 		return nil, err
 	}
-	if _, err := file.WriteString(lockContent); err != nil {
-		l.release()
-		return nil, err
-	}
-	return l, nil
+	return file, nil
 }
 
 func (l *indexLock) release() {

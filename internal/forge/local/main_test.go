@@ -12,6 +12,7 @@ import (
 	"orch/internal/forge"
 	"orch/internal/forge/local"
 	"orch/internal/git"
+	"orch/internal/git/gitcmd"
 	"orch/internal/testgit"
 )
 
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(helperEnv) == "" {
 		os.Exit(m.Run())
 	}
-	g, err := git.New(git.Config{})
+	g, err := gitcmd.New(context.Background(), gitcmd.Config{})
 	if err == nil {
 		args := os.Args[len(os.Args)-3:]
 		err = local.New(g, nil).Refresh(context.Background(), forge.Repo{Location: args[0]}, "main", args[1], args[2])
@@ -46,14 +47,14 @@ type fixture struct {
 
 func setup(tb testing.TB, target *testgit.Repo) *fixture {
 	tb.Helper()
-	g, err := git.New(git.Config{})
+	g, err := gitcmd.New(tb.Context(), gitcmd.Config{})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	dir := tb.TempDir()
 	f := &fixture{local: local.New(g, nil), target: target, repo: forge.Repo{Name: "r", Location: target.Dir}}
 	f.old = target.Git("rev-parse", "refs/heads/main")
-	if f.mirror, err = g.Mirror(tb.Context(), filepath.Join(dir, "mirror")); err != nil {
+	if f.mirror, err = git.OpenMirror(tb.Context(), g, filepath.Join(dir, "mirror")); err != nil {
 		tb.Fatal(err)
 	}
 	if err := f.mirror.Fetch(tb.Context(), target.Dir); err != nil {

@@ -1,0 +1,105 @@
+package gitcmd_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"orch/internal/git/gitcmd"
+)
+
+func TestRunIsIsolated(t *testing.T) {
+	marker := filepath.Join(t.TempDir(), "ran")
+	home := t.TempDir()
+	config := "[core]\n\tpager = touch " + marker + "\n\tfsmonitor = touch " + marker + "\n[alias]\n\tversion = !touch " + marker + "\n[user]\n\tname = Developer\n"
+	if err := os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home)
+	t.Setenv("GIT_DIR", "/nowhere")
+	t.Setenv("GIT_CONFIG_GLOBAL", filepath.Join(home, ".gitconfig"))
+	g, err := gitcmd.New(t.Context(), gitcmd.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := g.Run(t.Context(), "", nil, "config", "--list", "--show-scope")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(out), "Developer") || strings.Contains(string(out), "global") {
+		t.Errorf("the developer's configuration is read:\n%s", out)
+	}
+	if _, err := os.Stat(marker); err == nil {
+		t.Error("a program of the developer's configuration ran")
+	}
+}
+
+func TestRunError(t *testing.T) {
+	t.Parallel()
+	g := must[*gitcmd.Git](t)(gitcmd.New(t.Context(), gitcmd.Config{}))
+	_, err := g.Run(t.Context(), "", nil, "ls-remote", "--", "https://joe:secret@127.0.0.1:1/x.git")
+	var ge *gitcmd.Error
+	if !errors.As(err, &ge) || ge.Code != 128 {
+		t.Fatalf("got %v", err)
+	}
+	if all := err.Error() + ge.Stderr + strings.Join(ge.Args, " "); strings.Contains(all, "secret") || !strings.Contains(all, "***@") {
+		t.Errorf("credentials in %q", all)
+	}
+}
+
+func TestCancelEndsTheWholeGroup(t *testing.T) {
+	t.Parallel()
+	g := must[*gitcmd.Git](t)(gitcmd.New(t.Context(), gitcmd.Config{}))
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() {
+		script := "!sleep 1000 & echo $! >" + pidFile + ".new; mv " + pidFile + ".new " + pidFile + "; trap '' TERM; wait; sleep 1000"
+		_, err := g.Run(ctx, "", nil, "-c", "alias.hang="+script, "hang")
+		done <- err
+	}()
+	var pid int
+	poll(t, func() bool {
+		content, err := os.ReadFile(pidFile)
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(content)))
+		return err == nil && pid > 0
+	})
+	cancel(cause)
+	if err := <-done; !errors.Is(err, cause) {
+		t.Errorf("got %v, want the cause", err)
+	}
+	poll(t, func() bool {
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		return err != nil || strings.Contains(string(stat), ") Z ") || errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+	})
+}
+
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	g := must[*gitcmd.Git](t)(gitcmd.New(t.Context(), gitcmd.Config{Timeout: time.Second}))
+	if _, err := g.Run(t.Context(), "", nil, "-c", "alias.hang=!exec sleep 1000", "hang"); err == nil || !strings.Contains(err.Error(), "longer") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestTooOld(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "git")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho git version 2.37.9\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := gitcmd.New(t.Context(), gitcmd.Config{Program: program}); !errors.Is(err, gitcmd.ErrTooOld) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := gitcmd.New(t.Context(), gitcmd.Config{Program: filepath.Join(t.TempDir(), "none")}); err == nil {
+		t.Error("a missing program is accepted")
+	}
+}

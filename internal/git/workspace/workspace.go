@@ -1,0 +1,315 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"orch/internal/git"
+)
+
+// Spec describes the workspace of one task.
+type Spec struct {
+	Dir    string       // absolute; nothing else may live there
+	Branch string       // short name: orch/<task key>
+	Start  string       // commit that the branch starts from, when it is made for the first time
+	Author git.Identity // who commits there
+}
+
+// Workspace is the clone in which an agent works. Its configuration, hooks and refs are the agent's; orch never runs
+// git with them.
+type Workspace struct {
+	mirror *git.Mirror
+	spec   Spec
+	start  string
+}
+
+// Open opens the workspace at spec.Dir, or makes it: at the mirror's refs/heads/<branch> when work of
+// that branch was imported before, else at spec.Start. The start that counts is the one it was first made with.
+// What is there but can't be used any more is salvaged to the next free refs/orch/salvage/<key>/<n>, and made anew.
+func Open(ctx context.Context, m *git.Mirror, spec Spec) (*Workspace, error) {
+	w := &Workspace{mirror: m, spec: spec}
+	if err := w.open(ctx); err != nil {
+		return nil, fmt.Errorf("open workspace %s: %w", spec.Branch, err)
+	}
+	return w, nil
+}
+
+// Dir is where the workspace is.
+func (w *Workspace) Dir() string { return w.spec.Dir }
+
+// Start is the commit that the branch started from.
+func (w *Workspace) Start() string { return w.start }
+
+func (w *Workspace) open(ctx context.Context) error {
+	if !filepath.IsAbs(w.spec.Dir) {
+		return fmt.Errorf("%s: the path must be absolute", w.spec.Dir)
+	}
+	if _, err := w.mirror.Git().Run(ctx, "", nil, "check-ref-format", "--branch", w.spec.Branch); err != nil {
+		return err
+	}
+	if err := w.settleStart(ctx); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(w.spec.Dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0:
+		return w.make(ctx)
+	case err != nil:
+		return err
+	}
+	err = w.usable(ctx)
+	if broken, ok := errors.AsType[*Error](err); ok {
+		w.mirror.Git().Logger().WarnContext(ctx, "workspace can't be used and is made anew",
+			slog.String("branch", w.spec.Branch), slog.String("dir", w.spec.Dir),
+			slog.String("problem", string(broken.Problem)), slog.Any("error", broken))
+		return w.remake(ctx, "")
+	}
+	return err
+}
+
+// settleStart remembers the start in the mirror, out of the agent's reach: a later round may be asked for with a newer base.
+func (w *Workspace) settleStart(ctx context.Context) error {
+	start, err := w.mirror.Ref(ctx, w.startRef())
+	if errors.Is(err, git.ErrNoRef) {
+		if start, err = w.mirror.Resolve(ctx, w.spec.Start); err == nil {
+			err = w.mirror.SetRef(ctx, w.startRef(), start, "")
+		}
+	}
+	w.start = start
+	return err
+}
+
+// usable says whether what is there is a workspace that an agent can go on in.
+func (w *Workspace) usable(ctx context.Context) error {
+	v, err := openView(ctx, w.mirror, w.spec.Dir)
+	if err != nil {
+		return err
+	}
+	defer v.close()
+	head, ok := v.refs[w.branchRef()]
+	if !ok {
+		return w.branchDeleted()
+	}
+	if _, err := w.mirror.Git().Run(ctx, v.dir, nil, "rev-parse", "--verify", "--quiet", head+"^{tree}"); err != nil {
+		return &Error{Problem: ProblemCorrupt, Detail: "the branch's commit can't be read", Err: err}
+	}
+	return nil
+}
+
+// make builds the workspace beside its place and moves it there when it is whole.
+func (w *Workspace) make(ctx context.Context) error {
+	at, err := w.resume(ctx)
+	if err != nil {
+		return err
+	}
+	temp := git.Hidden(w.spec.Dir, "new")
+	if err := git.RemoveAll(temp); err != nil { // nobody has worked in it yet
+		return err
+	}
+	s := git.Skeleton{
+		Head: "ref: " + w.branchRef(), Refs: map[string]string{w.branchRef(): at},
+		Config: "[user]\n\tname = " + configValue(w.spec.Author.Name) + "\n\temail = " + configValue(w.spec.Author.Email) + "\n",
+	}
+	if err := w.mirror.Build(ctx, temp, at, s); err != nil {
+		return fmt.Errorf("make it: %w", err)
+	}
+	made := &Workspace{mirror: w.mirror, spec: w.spec, start: w.start}
+	made.spec.Dir = temp
+	if err := made.usable(ctx); err != nil {
+		return fmt.Errorf("verify it: %w", err)
+	}
+	if err := os.Remove(w.spec.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // empty
+		return err
+	}
+	return os.Rename(temp, w.spec.Dir)
+}
+
+// resume is the commit that a new workspace starts at.
+func (w *Workspace) resume(ctx context.Context) (string, error) {
+	head, err := w.mirror.Ref(ctx, w.branchRef())
+	if errors.Is(err, git.ErrNoRef) {
+		return w.start, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	grown, err := w.mirror.IsAncestor(ctx, w.start, head)
+	if err != nil || !grown {
+		return w.start, err
+	}
+	return head, nil
+}
+
+// remake salvages what is there (to ref, or the next free one), then makes the workspace anew.
+func (w *Workspace) remake(ctx context.Context, ref string) error {
+	if ref == "" {
+		var err error
+		if ref, err = w.freeSalvageRef(ctx); err != nil {
+			return err
+		}
+	}
+	if _, err := w.Salvage(ctx, ref); err != nil {
+		return err
+	}
+	aside := git.Hidden(w.spec.Dir, "old")
+	if err := git.RemoveAll(aside); err != nil {
+		return err
+	}
+	if err := os.Rename(w.spec.Dir, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := w.make(ctx); err != nil {
+		return err
+	}
+	return git.RemoveAll(aside)
+}
+
+// freeSalvageRef is the next number after the last one that was used.
+func (w *Workspace) freeSalvageRef(ctx context.Context) (string, error) {
+	prefix := "refs/orch/salvage/" + strings.TrimPrefix(w.spec.Branch, "orch/") + "/"
+	out, err := w.mirror.Git().Run(ctx, w.mirror.Dir(), nil, "for-each-ref", "--format=%(refname)", prefix)
+	if err != nil {
+		return "", err
+	}
+	last := 0
+	for line := range strings.Lines(string(out)) {
+		if n, err := strconv.Atoi(strings.TrimPrefix(strings.TrimSpace(line), prefix)); err == nil {
+			last = max(last, n)
+		}
+	}
+	return prefix + strconv.Itoa(last+1), nil
+}
+
+// Head is the commit of the workspace's branch, imported into the mirror as refs/heads/<branch>. When the branch
+// doesn't have the agent's work a *Error says what happened instead.
+func (w *Workspace) Head(ctx context.Context) (string, error) {
+	head, err := w.importHead(ctx)
+	if err != nil {
+		return "", fmt.Errorf("read head of workspace %s: %w", w.spec.Branch, err)
+	}
+	return head, nil
+}
+
+func (w *Workspace) importHead(ctx context.Context) (string, error) {
+	v, err := openView(ctx, w.mirror, w.spec.Dir)
+	if err != nil {
+		return "", err
+	}
+	defer v.close()
+	head, ok := v.refs[w.branchRef()]
+	if !ok {
+		return "", w.branchDeleted()
+	}
+	if err := w.checkHead(ctx, v, head); err != nil {
+		return "", err
+	}
+	known, err := w.mirror.Ref(ctx, w.branchRef())
+	if err != nil && !errors.Is(err, git.ErrNoRef) || known == head {
+		return known, err
+	}
+	if err := v.importCommits(ctx, head); err != nil {
+		return "", err
+	}
+	return head, w.mirror.SetRef(ctx, w.branchRef(), head, "")
+}
+
+// checkHead compares the branch with where the workspace's HEAD is and where the branch started.
+func (w *Workspace) checkHead(ctx context.Context, v *view, head string) error {
+	if head == w.start && v.head == head {
+		return nil
+	}
+	grown, err := git.IsAncestor(ctx, w.mirror.Git(), v.dir, w.start, head)
+	if err != nil {
+		return &Error{Problem: ProblemCorrupt, Detail: "the branch's history can't be read", Err: err}
+	}
+	if !grown {
+		return &Error{
+			Problem: ProblemRewritten,
+			Detail:  fmt.Sprintf("the branch %s no longer builds on the commit %.12s it started from", w.spec.Branch, w.start),
+		}
+	}
+	if v.head == head {
+		return nil
+	}
+	where := "a detached HEAD"
+	if v.on != "" {
+		where = "the branch " + strings.TrimPrefix(v.on, "refs/heads/")
+	}
+	if v.head == "" {
+		return &Error{Problem: ProblemOtherBranch, Detail: "the workspace is on " + where + ", which has no commit"}
+	}
+	contained, err := git.IsAncestor(ctx, w.mirror.Git(), v.dir, v.head, head)
+	if err != nil {
+		return &Error{Problem: ProblemCorrupt, Detail: "the workspace's HEAD can't be read", Err: err}
+	}
+	if !contained {
+		return &Error{
+			Problem: ProblemOtherBranch,
+			Detail:  fmt.Sprintf("the workspace is on %s with commits that the branch %s doesn't have", where, w.spec.Branch),
+		}
+	}
+	return nil
+}
+
+// Dirty has the paths that differ from the commit which is checked out, or are neither tracked nor ignored; sorted.
+func (w *Workspace) Dirty(ctx context.Context) ([]string, error) {
+	v, err := openView(ctx, w.mirror, w.spec.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("look for changes in workspace %s: %w", w.spec.Branch, err)
+	}
+	defer v.close()
+	base, err := w.base(ctx, v)
+	if err != nil {
+		return nil, fmt.Errorf("look for changes in workspace %s: %w", w.spec.Branch, err)
+	}
+	s, err := newScan(ctx, w.mirror, w.spec.Dir, base)
+	if err != nil {
+		return nil, fmt.Errorf("look for changes in workspace %s: %w", w.spec.Branch, err)
+	}
+	defer s.close()
+	return s.dirty(), nil
+}
+
+// base is the commit, imported, to compare the work tree with: what is checked out, or else the branch as it is known.
+func (w *Workspace) base(ctx context.Context, v *view) (string, error) {
+	if v != nil && v.head == w.start {
+		return w.start, nil
+	}
+	known, err := w.resume(ctx)
+	if err != nil || v == nil || v.head == "" || v.head == known {
+		return known, err
+	}
+	return v.head, v.importCommits(ctx, v.head)
+}
+
+// Remove removes the workspace. Whoever calls it has salvaged what was in it; the branch in the mirror stays.
+func (w *Workspace) Remove(ctx context.Context) error {
+	for _, dir := range []string{w.spec.Dir, git.Hidden(w.spec.Dir, "new"), git.Hidden(w.spec.Dir, "old")} {
+		if err := git.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove workspace %s: %w", w.spec.Branch, err)
+		}
+	}
+	if err := w.mirror.DeleteRef(ctx, w.startRef(), ""); err != nil {
+		return fmt.Errorf("remove workspace %s: %w", w.spec.Branch, err)
+	}
+	return nil
+}
+
+func (w *Workspace) branchRef() string { return "refs/heads/" + w.spec.Branch }
+func (w *Workspace) startRef() string  { return "refs/orch/start/" + w.spec.Branch }
+
+func (w *Workspace) branchDeleted() error {
+	return &Error{Problem: ProblemBranchDeleted, Detail: "the branch " + w.spec.Branch + " was deleted in the workspace"}
+}
+
+// configValue quotes s as the value of a configuration key.
+func configValue(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", " ").Replace(s) + `"`
+}

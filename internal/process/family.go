@@ -1,0 +1,54 @@
+package process
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"orch/internal/process/procfs"
+)
+
+// Mark is the name of the environment variable that carries the run's id in the program and all its descendants.
+const Mark = "ORCH_RUN"
+
+// Family is everything alive that came from the program of a run: what descends from the shim, which inherits every
+// orphan, and what carries the run's mark.
+type Family struct {
+	Shim  int // pid of the calling process
+	RunID string
+}
+
+// Kill sends SIGKILL to all of them once. What it misses, as it couldn't look or they fork, the next call finds.
+func (f Family) Kill() {
+	found, err := f.find()
+	if err != nil {
+		return // comes again
+	}
+	for _, st := range found {
+		_ = procfs.Signal(st, unix.SIGKILL)
+	}
+}
+
+// End gives them SIGTERM once each, SIGKILL after the grace, until a look finds none; [ErrSurvivors] when some stay.
+func (f Family) End(ctx context.Context, grace time.Duration) error {
+	return endAll(ctx, f.find, grace)
+}
+
+func (f Family) find() ([]procfs.Stat, error) {
+	all, err := procfs.All()
+	if err != nil {
+		return nil, err
+	}
+	found := procfs.Descendants(all, f.Shim)
+	seen := make(map[int]bool, len(found))
+	for _, st := range found {
+		seen[st.PID] = true
+	}
+	for _, st := range all {
+		if st.PID != f.Shim && !seen[st.PID] && !st.Zombie() && procfs.HasEnv(st.PID, Mark+"="+f.RunID) {
+			found = append(found, st)
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,180 @@
+// Package runtest runs programs under real shims for tests.
+//
+// The test binary is the shim: a TestMain that finds "shim DIR" as its arguments exits with shim.Run(DIR).
+package runtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"orch/internal/process"
+)
+
+// Patience bounds every wait of a test; it is no expectation.
+const Patience = 60 * time.Second
+
+// Shim is the command that a shim is started with.
+func Shim() []string { return []string{os.Args[0], "shim"} }
+
+// Env is all that a shim gets. A race detector would otherwise hold each exit up for a second.
+func Env() []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "SHOWN=yes", "GORACE=atexit_sleep_ms=0"}
+}
+
+// Create makes a run directory for a shell script that works in another new directory. The run's id is its directory.
+func Create(t *testing.T, script string, opts ...func(*process.Spec)) (dir, work string) {
+	t.Helper()
+	work = t.TempDir()
+	dir = filepath.Join(t.TempDir(), "run")
+	spec := process.Spec{RunID: dir, Argv: []string{"sh", "-c", script}, Dir: work, KillGrace: time.Second}
+	for _, opt := range opts {
+		opt(&spec)
+	}
+	if err := process.Create(dir, spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	return dir, work
+}
+
+// Launch starts a shim for a run directory, and ends it with the test.
+func Launch(t *testing.T, dir string) *process.Run {
+	t.Helper()
+	r, err := process.Launch(t.Context(), Shim(), dir, Env())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { End(t, r) })
+	return r
+}
+
+// Start is Create and Launch.
+func Start(t *testing.T, script string, opts ...func(*process.Spec)) (r *process.Run, work string) {
+	t.Helper()
+	dir, work := Create(t, script, opts...)
+	return Launch(t, dir), work
+}
+
+// End leaves nothing of a run behind, however the test ended.
+func End(t *testing.T, r *process.Run) {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), Patience, errors.New("clean-up took too long"))
+	defer cancel()
+	if err := r.Stop(ctx, process.WhyInterrupted); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if gone := r.ShimGone(); gone != nil {
+		<-gone
+	}
+}
+
+// Bound is the test's context with Patience.
+func Bound(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), Patience, errors.New("test took too long"))
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Wait waits for the end of a run.
+func Wait(t *testing.T, r *process.Run) process.Exit {
+	t.Helper()
+	exit, err := r.Wait(Bound(t))
+	if err != nil {
+		t.Fatalf("wait: %v; shim: %s", err, shimErr(r))
+	}
+	return exit
+}
+
+// Started waits until the program runs or the run is over.
+func Started(t *testing.T, r *process.Run) process.State {
+	t.Helper()
+	st, err := r.WaitStarted(Bound(t))
+	if err != nil {
+		t.Fatalf("wait for start: %v; shim: %s", err, shimErr(r))
+	}
+	return st
+}
+
+func shimErr(r *process.Run) string {
+	raw, _ := os.ReadFile(filepath.Join(r.Spec().RunID, "shim.err")) // there need not be one
+	return string(raw)
+}
+
+// Output is the end of a run's log.
+func Output(t *testing.T, r *process.Run) string {
+	t.Helper()
+	raw, err := r.Log().Tail(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+// Eventually polls; it fails only after the test's whole patience.
+func Eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	ctx := Bound(t)
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for !cond() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+}
+
+// PIDIn waits for a process to have written its pid and names it.
+func PIDIn(t *testing.T, path string) process.Identity {
+	t.Helper()
+	var id process.Identity
+	Eventually(t, "pid in "+path, func() bool {
+		raw, err := os.ReadFile(path)
+		if err != nil || !strings.HasSuffix(string(raw), "\n") {
+			return false
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err = process.IdentityOf(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return true
+	})
+	return id
+}
+
+// WantCode checks the exit code.
+func WantCode(t *testing.T, exit process.Exit, code int) {
+	t.Helper()
+	if exit.Code == nil || *exit.Code != code {
+		t.Fatalf("want code %d: %s", code, Show(exit))
+	}
+}
+
+// WantNotRun checks that a script which writes the file ran in its directory didn't run.
+func WantNotRun(t *testing.T, work string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(work, "ran")); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("the program ran: %v", err)
+	}
+}
+
+// Show writes an exit out.
+func Show(exit process.Exit) string {
+	code := "none"
+	if exit.Code != nil {
+		code = strconv.Itoa(*exit.Code)
+	}
+	return fmt.Sprintf("code=%s signal=%q why=%s error=%q", code, exit.Signal, exit.Why, exit.Error)
+}

@@ -1,0 +1,306 @@
+package stage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/queue"
+	"orch/internal/task"
+)
+
+// Phases that a stage job shows while it runs.
+const (
+	PhasePreparing = "preparing"
+	PhaseFollowing = "following"
+	PhaseGates     = "gates"
+)
+
+// Reason codes of tasks that are blocked here, besides outcomes of runs and those of package task.
+const (
+	CodeNotFound      = "not_found"
+	CodeAuth          = "auth"
+	CodeRunsExhausted = "runs_exhausted"
+)
+
+// runsPerRetry is how many more agent runs each retry by a person grants.
+const runsPerRetry = 3
+
+// settleTimeout bounds the transaction that ends a job although its context may be cancelled already.
+const settleTimeout = 20 * time.Second
+
+// defaultPause is how long a job rests whose agent can't run now and doesn't say until when.
+const defaultPause = 10 * time.Second
+
+// Config says what a Handler needs from others.
+type Config struct {
+	Store      *task.Store
+	Agents     Agents
+	Gates      Gates
+	Workspaces Workspaces
+	ConsumeTx  ConsumeFunc // nil = runs aren't kept
+	// CountRuns returns how many agent runs a task had, ever; nil = no cap.
+	CountRuns func(ctx context.Context, taskID int64) (int, error)
+	// EndRuns ends every run of the task that still lives here. It is called by a job that is pinned by such a run
+	// while its task has been moved or cancelled; nobody else would end it. nil = left to its own time limit.
+	EndRuns func(ctx context.Context, l *queue.Lease, taskID int64) error
+	Logger  *slog.Logger // nil = silent
+}
+
+// Handler runs stage jobs: one agent, then the gates, then one transition. It is re-entrant; see the package comment.
+type Handler struct {
+	cfg   Config
+	store *task.Store
+	log   *slog.Logger
+}
+
+// NewHandler returns a handler for jobs of KindStage.
+func NewHandler(cfg Config) *Handler {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Handler{cfg: cfg, store: cfg.Store, log: cfg.Logger}
+}
+
+// work is one stage of one task, done by one job.
+type work struct {
+	lease    *queue.Lease
+	task     task.Task
+	pipeline task.Pipeline
+	stage    task.Stage
+	ran      *AgentResult // nil: the stage has no agent
+	gates    []GateResult
+}
+
+var errRunsExhausted = errors.New("the task has used up its runs")
+
+// Run does the job that l holds. nil means that the job has ended, or that the worker may complete it.
+func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
+	var args task.JobArgs
+	if err := l.Job().Decode(&args); err != nil {
+		return queue.Terminal("bad_args", fmt.Errorf("decode the arguments of a stage job: %w", err))
+	}
+	t, err := h.load(ctx, args.TaskID)
+	if err != nil {
+		return err
+	}
+	if t.State != task.Active || t.At() != args.At() {
+		return h.leave(ctx, l, t)
+	}
+	w := &work{lease: l, task: t}
+	if w.pipeline, err = h.store.Pipeline(ctx, t); err != nil && !errors.Is(err, task.ErrUnknownPipeline) {
+		return err
+	}
+	var known bool
+	if w.stage, known = w.pipeline.Stage(t.Stage); !known {
+		return h.block(ctx, w, task.UnknownStage(t, t.Stage))
+	}
+	if w.stage.Landing() {
+		return h.handOver(ctx, w)
+	}
+	return h.work(ctx, w)
+}
+
+func (h *Handler) work(ctx context.Context, w *work) error {
+	w.lease.SetPhase(PhasePreparing)
+	if err := h.start(ctx, w); err != nil {
+		return fmt.Errorf("start stage %s of task %s: %w", w.stage.Name, w.task.Key, err)
+	}
+	if w.stage.Agent == "" {
+		if _, err := h.cfg.Workspaces.Prepare(ctx, w.task); err != nil {
+			return workspaceFailure(ctx, "prepare the workspace", err)
+		}
+		return h.judge(ctx, w)
+	}
+	result, err := h.runAgent(ctx, w)
+	if errors.Is(err, errRunsExhausted) {
+		return h.block(ctx, w, task.Block{Code: CodeRunsExhausted, Reason: fmt.Sprintf(
+			"the task has used up the %d agent runs that it may have: find out why it needs so many, then allow some more with `orch task retry %s`, or cancel it",
+			w.pipeline.Runs(), w.task.Key)})
+	}
+	if err != nil {
+		return err
+	}
+	w.ran = &result
+	class := result.Retry
+	if class == "" {
+		class = RetryClassOf(result.Outcome)
+	}
+	if class == RetryNone {
+		return h.judge(ctx, w)
+	}
+	return h.unfinished(ctx, w, class)
+}
+
+// start notes once for each place that work on it has begun. Only jobs of the task note it, and the claim of this one
+// ended what every earlier claim could write: what isn't noted now nobody else will note.
+func (h *Handler) start(ctx context.Context, w *work) error {
+	noted, err := h.started(ctx, w.task)
+	if err != nil {
+		return err
+	}
+	return w.lease.Tx(ctx, func(tx pgx.Tx) error {
+		_, held, err := h.store.HoldTx(ctx, tx, w.task.At())
+		if err != nil || !held || noted {
+			return err
+		}
+		return h.store.NoteTx(ctx, tx, w.task.ID, task.EventStageStarted, "", map[string]any{
+			"stage": w.task.Stage, "round": w.task.Round, "agent": w.stage.Agent, "job_id": w.lease.Job().ID,
+		})
+	})
+}
+
+func (h *Handler) started(ctx context.Context, t task.Task) (bool, error) {
+	events, err := h.store.EventsOf(ctx, t.ID, task.EventStageStarted)
+	if err != nil {
+		return false, err
+	}
+	for _, event := range events {
+		var place struct {
+			Stage string `json:"stage"`
+			Round int    `json:"round"`
+		}
+		if err := json.Unmarshal(event.Data, &place); err != nil {
+			return false, fmt.Errorf("read event %d: %w", event.ID, err)
+		}
+		if place.Stage == t.Stage && place.Round == t.Round {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// runAgent follows the run of this stage and round, or starts it. Only a new run is counted and gets a fresh workspace:
+// a run that is there already goes on in its own.
+func (h *Handler) runAgent(ctx context.Context, w *work) (AgentResult, error) {
+	prompt, err := RenderPrompt(w.stage.Prompt, promptData(w.task, w.pipeline))
+	if err != nil {
+		return AgentResult{}, queue.Terminal("prompt", err)
+	}
+	// What Prepare failed with decides about the job, however Agents wraps it.
+	var prepared error
+	w.lease.SetPhase(PhaseFollowing)
+	result, err := h.cfg.Agents.Run(ctx, w.lease, AgentRun{
+		Task: w.task, Stage: w.stage.Name, Round: w.task.Round, Key: fmt.Sprintf("agent:%s:%d", w.stage.Name, w.task.Round),
+		Prompt: prompt, Agent: w.stage.Agent, Dir: h.cfg.Workspaces.Dir(w.task),
+		Prepare: func(ctx context.Context) error {
+			w.lease.SetPhase(PhasePreparing)
+			if prepared = h.prepare(ctx, w); prepared == nil {
+				w.lease.SetPhase(PhaseFollowing)
+			}
+			return prepared
+		},
+	})
+	if err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return AgentResult{}, fmt.Errorf("run agent %s: %w: %w", w.stage.Agent, context.Cause(ctx), err)
+		case prepared != nil && !errors.Is(err, queue.ErrStopping):
+			return AgentResult{}, prepared
+		}
+		return AgentResult{}, fmt.Errorf("run agent %s: %w", w.stage.Agent, err)
+	}
+	return result, nil
+}
+
+func (h *Handler) prepare(ctx context.Context, w *work) error {
+	if h.cfg.CountRuns != nil {
+		had, err := h.cfg.CountRuns(ctx, w.task.ID)
+		if err != nil {
+			return fmt.Errorf("count runs: %w", err)
+		}
+		if limit := w.pipeline.Runs(); had >= limit {
+			retried, err := h.store.EventsOf(ctx, w.task.ID, task.EventRetried)
+			if err != nil {
+				return err
+			}
+			if had >= limit+len(retried)*runsPerRetry {
+				return errRunsExhausted
+			}
+		}
+	}
+	if _, err := h.cfg.Workspaces.Prepare(ctx, w.task); err != nil {
+		return workspaceFailure(ctx, "prepare the workspace", err)
+	}
+	return nil
+}
+
+// judge asks the gates in order and stops at the first that isn't green.
+func (h *Handler) judge(ctx context.Context, w *work) error {
+	w.lease.SetPhase(PhaseGates)
+	head, err := h.cfg.Workspaces.Inspect(ctx, w.task)
+	if err != nil {
+		return workspaceFailure(ctx, "look into the workspace", err)
+	}
+	subject := GateSubject{
+		TaskID: w.task.ID, TaskKey: w.task.Key, Stage: w.stage.Name, Round: w.task.Round, Commit: head.Commit,
+		Tree: head.Tree, BaseCommit: head.Base, Upstream: head.Upstream, Dirty: head.Dirty,
+	}
+	for _, ref := range w.stage.Gates {
+		result, err := h.cfg.Gates.Check(ctx, w.lease, ref, subject)
+		if err != nil {
+			return fmt.Errorf("ask gate %s: %w", ref.Name, err)
+		}
+		if result.Outcome == GatePending {
+			// The run stays unconsumed: the next claim takes its result again and goes straight to the gates.
+			return &queue.SnoozeError{After: max(result.Until, time.Second), WaitingFor: "gate_" + ref.Name}
+		}
+		w.gates = append(w.gates, result)
+		if result.Outcome != GatePass {
+			return h.sendBack(ctx, w, ref, result)
+		}
+	}
+	return h.advance(ctx, w)
+}
+
+// load reads the task although a cancel may have been asked for already: what is to be ended depends on it.
+func (h *Handler) load(ctx context.Context, id int64) (task.Task, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	t, err := h.store.ByID(ctx, id)
+	if errors.Is(err, task.ErrNotFound) {
+		return task.Task{}, queue.Terminal("task_not_found", err)
+	}
+	return t, err
+}
+
+// leave ends a job whose task is somewhere else by now, and what still runs for it.
+func (h *Handler) leave(ctx context.Context, l *queue.Lease, t task.Task) error {
+	h.superseded(ctx, l, t)
+	job := l.Job()
+	if job.RunID != nil && h.cfg.EndRuns != nil {
+		if err := h.cfg.EndRuns(context.WithoutCancel(ctx), l, t.ID); err != nil {
+			return fmt.Errorf("end the runs of task %s: %w", t.Key, err)
+		}
+	}
+	if job.CancelRequestedAt != nil {
+		return queue.ErrCancelRequested
+	}
+	return nil
+}
+
+func (h *Handler) superseded(ctx context.Context, l *queue.Lease, t task.Task) {
+	h.log.InfoContext(ctx, "stage job superseded", slog.Int64("job_id", l.Job().ID), slog.String("task", t.Key),
+		slog.String("state", string(t.State)), slog.String("stage", t.Stage), slog.Int("round", t.Round))
+}
+
+// workspaceFailure is an error of the machine or the repository, not of the agent: it is retried with a code of its own.
+func workspaceFailure(ctx context.Context, doing string, err error) error {
+	return failure(ctx, "workspace", doing, err)
+}
+
+// failure gives an error a code, unless it says more already, or is only what became of a context that is over.
+func failure(ctx context.Context, code, doing string, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w: %w", doing, context.Cause(ctx), err)
+	}
+	if _, decided := errors.AsType[*queue.Failure](err); decided || errors.Is(err, queue.ErrStopping) {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return &queue.Failure{Code: code, Message: fmt.Sprintf("%s: %v", doing, err), Err: err}
+}

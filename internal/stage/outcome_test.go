@@ -1,0 +1,159 @@
+package stage
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"orch/internal/queue"
+	"orch/internal/task"
+)
+
+func TestStage_FailedAttemptsAreUsedUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents.scripts = []string{"outcome agent_failed", "outcome timeout", "outcome crashed"}
+	added := w.create()
+	for attempt := 1; attempt <= 3; attempt++ {
+		if job := w.job(added.ID); job == nil || job.Attempt != attempt-1 {
+			t.Fatalf("attempt %d: %+v", attempt, job)
+		}
+		if err := w.work(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := w.get(added.ID)
+	if after.State != task.Blocked || after.ReasonCode != "crashed" || !strings.Contains(after.Reason, "all 3 attempts are used up") || !strings.Contains(after.Reason, "orch task retry demo-1") {
+		t.Errorf("%+v", after)
+	}
+	if w.agents.started != 3 || w.unconsumed() != 0 || len(w.blocked) != 1 || w.job(added.ID) != nil {
+		t.Errorf("%d runs, blocked %v", w.agents.started, w.blocked)
+	}
+	if kinds := w.kinds(added.ID); kinds != "created stage_started run_finished run_finished run_finished blocked" {
+		t.Error(kinds)
+	}
+}
+
+// Without an OnFailed the handler blocks the task itself, with the end of the log.
+func TestStage_UsedUpWithoutAHook(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.queue = queue.New(w.pool, queue.Config{BackoffBase: time.Microsecond, BackoffMax: time.Microsecond})
+	w.agents.scripts = []string{"outcome stalled"}
+	added := w.create()
+	w.exec(`update jobs set max_attempts = 1`)
+	if err := w.work(); err != nil {
+		t.Fatal(err)
+	}
+	if after := w.get(added.ID); after.State != task.Blocked || after.ReasonCode != "stalled" || after.Feedback != "last words" {
+		t.Errorf("%+v", after)
+	}
+}
+
+func TestStage_BlockedAtOnce(t *testing.T) {
+	t.Parallel()
+	for outcome, reason := range map[string]string{"not_found": "was not found", "auth": "renew its credentials", "needs_input": "the agent asks: left or right?"} {
+		t.Run(outcome, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.agents.scripts = []string{"outcome " + outcome}
+			added := w.create()
+			if err := w.work(); err != nil {
+				t.Fatal(err)
+			}
+			if after := w.get(added.ID); after.State != task.Blocked || after.ReasonCode != outcome || !strings.Contains(after.Reason, reason) || w.unconsumed() != 0 {
+				t.Errorf("%+v", after)
+			}
+		})
+	}
+}
+
+func TestStage_AttemptGivenBack(t *testing.T) {
+	t.Parallel()
+	for outcome, recovery := range map[string]int{"interrupted": 1, "orphaned": 1, "never_started": 0, "quota": 0} {
+		t.Run(outcome, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.agents.scripts = []string{"outcome " + outcome, commitRight}
+			added := w.create()
+			if err := w.work(); err != nil {
+				t.Fatal(err)
+			}
+			job := w.job(added.ID)
+			if job.Attempt != 0 || job.State != queue.StateQueued || job.Recoveries != recovery || job.PinnedRoot != nil || w.unconsumed() != 0 {
+				t.Errorf("%+v", job)
+			}
+			if err := w.work(); err != nil || w.agents.started != 2 || w.get(added.ID).Stage != task.Deploy {
+				t.Errorf("%v, %d runs", err, w.agents.started)
+			}
+		})
+	}
+}
+
+func TestStage_RunsAreCapped(t *testing.T) {
+	t.Parallel()
+	pipeline := task.Short("default", "coder", "")
+	pipeline.MaxRuns = 2
+	w := newWorld(t, pipeline)
+	w.agents.scripts = []string{"outcome interrupted"}
+	added := w.create()
+	for range 3 {
+		if err := w.work(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := w.get(added.ID); after.State != task.Blocked || after.ReasonCode != CodeRunsExhausted || w.agents.started != 2 {
+		t.Errorf("%+v, %d runs", after, w.agents.started)
+	}
+	// A person's retry grants some more.
+	w.agents.scripts = []string{commitRight}
+	if _, err := w.store.Retry(t.Context(), added.Key, "me", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.work(); err != nil || w.get(added.ID).Stage != task.Deploy {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestStage_WorkspaceFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.places.failing = errors.New("no space left")
+	added := w.create()
+	var failure *queue.Failure
+	if err := w.work(); !errors.As(err, &failure) || failure.Code != "workspace" || failure.Terminal {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_ = w.work()
+	}
+	if after := w.get(added.ID); after.State != task.Blocked || after.ReasonCode != "workspace" || !strings.Contains(after.Reason, "no space left") || w.agents.started != 0 {
+		t.Errorf("%+v", after)
+	}
+}
+
+func TestStage_StopIsPassedOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents.before = func(*queue.Lease) error { return queue.ErrStopping }
+	added := w.create()
+	if err := w.work(); !errors.Is(err, queue.ErrStopping) {
+		t.Error(err)
+	}
+	if job := w.job(added.ID); job.State != queue.StateQueued || job.Attempt != 0 {
+		t.Errorf("%+v", job)
+	}
+}
+
+func TestRetryClassOf(t *testing.T) {
+	t.Parallel()
+	for outcome, class := range map[string]RetryClass{
+		"ok": RetryNone, "agent_failed": RetrySpent, "timeout": RetrySpent, "stalled": RetrySpent, "killed": RetrySpent, "what": RetrySpent,
+		"auth": RetryNever, "not_found": RetryNever, "needs_input": RetryAnswer, "interrupted": RetryGiven, "quota": RetryGiven,
+	} {
+		if got := RetryClassOf(outcome); got != class {
+			t.Errorf("%s is %s", outcome, got)
+		}
+	}
+}

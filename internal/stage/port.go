@@ -1,0 +1,159 @@
+package stage
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/queue"
+	"orch/internal/task"
+)
+
+// Workspace is where an agent works on a task.
+type Workspace struct {
+	Dir        string
+	BaseCommit string // commit of the base branch that the task's branch starts from
+}
+
+// Head is what a task's branch and workspace hold, seen from outside.
+type Head struct {
+	Commit   string // empty when the branch doesn't exist
+	Tree     string
+	Base     string   // commit of the base branch that the branch started from
+	Upstream bool     // Commit is in the history of the base branch: nothing of the branch's own
+	Dirty    []string // paths that Commit doesn't hold, changed or untracked
+}
+
+// Workspaces prepares and looks into the workspaces of tasks.
+type Workspaces interface {
+	// Dir is where the workspace is or will be.
+	Dir(t task.Task) string
+	// Prepare makes the workspace ready for a new run: there, on the task's branch, index and tree as its head. What
+	// would be lost by that is salvaged first. It is never called while a run of the task lives.
+	Prepare(ctx context.Context, t task.Task) (Workspace, error)
+	// Inspect imports the task's branch and says what is there. It changes nothing in the workspace.
+	Inspect(ctx context.Context, t task.Task) (Head, error)
+}
+
+// AgentRun asks for one run of an agent. It is re-entrant by task and key: the newest run whose result wasn't used is
+// followed or its result taken, and Prepare is called only before a new one starts.
+type AgentRun struct {
+	Task    task.Task
+	Stage   string
+	Round   int
+	Key     string
+	Prompt  []byte
+	Agent   string
+	Dir     string
+	Prepare func(ctx context.Context) error
+}
+
+// AgentResult is how an agent's run ended.
+type AgentResult struct {
+	RunID      uuid.UUID
+	Outcome    string     // ok, agent_failed, timeout, …
+	Retry      RetryClass // empty = RetryClassOf(Outcome)
+	RetryAfter time.Duration
+	Summary    string
+	Question   string
+	LogTail    string
+	ExitCode   *int
+	CostUSD    *float64
+	Resumed    bool
+}
+
+// Agents runs agents. An error is no result: it is returned to the worker as it is.
+type Agents interface {
+	Run(ctx context.Context, l *queue.Lease, r AgentRun) (AgentResult, error)
+}
+
+// RetryClass says what an outcome means for the attempt.
+type RetryClass string
+
+// Classes of outcomes.
+const (
+	RetryNone   RetryClass = "none"   // the run succeeded: the gates decide
+	RetrySpent  RetryClass = "spent"  // try again, the attempt is spent
+	RetryGiven  RetryClass = "given"  // try again, the attempt is given back: the agent isn't to blame
+	RetryNever  RetryClass = "never"  // trying again would change nothing
+	RetryAnswer RetryClass = "answer" // a person has to answer first
+)
+
+// RetryClassOf is the class of an outcome. An unknown one spends an attempt.
+func RetryClassOf(outcome string) RetryClass {
+	switch outcome {
+	case "ok":
+		return RetryNone
+	case "auth", "not_found":
+		return RetryNever
+	case "needs_input":
+		return RetryAnswer
+	case "interrupted", "never_started", "orphaned", "cancelled", "quota", "rate_limited":
+		return RetryGiven
+	default:
+		return RetrySpent
+	}
+}
+
+// GateOutcome is what a gate answers.
+type GateOutcome string
+
+// Answers of gates.
+const (
+	GatePass    GateOutcome = "pass"
+	GateFail    GateOutcome = "fail"
+	GatePending GateOutcome = "pending"
+)
+
+// GateSubject is what a gate is asked about.
+type GateSubject struct {
+	TaskID     int64
+	TaskKey    string
+	Stage      string
+	Round      int
+	Commit     string
+	Tree       string
+	BaseCommit string
+	Upstream   bool
+	Dirty      []string
+}
+
+// GateResult is a gate's answer. The gate keeps its own evidence; EvidenceID names it.
+type GateResult struct {
+	Name       string
+	Outcome    GateOutcome
+	Reason     string
+	OutputTail string
+	ExitCode   *int
+	Duration   time.Duration
+	Reused     bool
+	RunID      *uuid.UUID
+	EvidenceID int64
+	Until      time.Duration // for pending: when to ask again
+	WaitingFor string        // for pending
+}
+
+// Gates answers the gates of a stage. An error is no answer: it is returned to the worker as it is.
+type Gates interface {
+	Check(ctx context.Context, l *queue.Lease, ref task.GateRef, s GateSubject) (GateResult, error)
+}
+
+// Publisher copies a ref from orch's mirror into the task's repository, under the same name. Repeating it is harmless.
+type Publisher interface {
+	Publish(ctx context.Context, t task.Task, ref string) error
+}
+
+// Remains is what a task leaves behind on disk.
+type Remains interface {
+	// Salvage keeps what the workspace holds beyond its start (untracked files too) as ref, and returns its commit, or
+	// "" when there is nothing or no workspace. With onlyDirty, commits of the branch alone are nothing. Repeating it
+	// with the same ref replaces the ref.
+	Salvage(ctx context.Context, t task.Task, ref string, onlyDirty bool) (commit string, err error)
+	// Remove deletes workspace and checkouts of the task. Nothing there is no error.
+	Remove(ctx context.Context, t task.Task) error
+}
+
+// ConsumeFunc marks a run's result as used.
+type ConsumeFunc func(ctx context.Context, tx pgx.Tx, runID uuid.UUID) error
