@@ -141,12 +141,20 @@ func TestCrash_StoppedBackend(t *testing.T) {
 	if err != nil || len(pids) < 3 {
 		t.Fatalf("%v, %v", pids, err)
 	}
+	stopped := 0
 	for _, pid := range pids {
-		if pid != old.Pid {
-			if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+		if pid == old.Pid {
+			continue
 		}
+		switch err := syscall.Kill(pid, syscall.SIGSTOP); {
+		case err == nil:
+			stopped++
+		case !errors.Is(err, syscall.ESRCH): // one that was just ending
+			t.Fatal(err)
+		}
+	}
+	if stopped == 0 {
+		t.Fatal("nothing was there to stop")
 	}
 	if err := old.Kill(); err != nil {
 		t.Fatal(err)

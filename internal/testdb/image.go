@@ -121,7 +121,7 @@ func purgeImage(img string) {
 // that nobody looks for.
 func build(ctx context.Context, img string, migrator *db.Migrator) error {
 	work := img + ".new"
-	if err := os.RemoveAll(work); err != nil {
+	if err := removeLeft(ctx, work); err != nil {
 		return err
 	}
 	if err := os.Mkdir(work, 0o711); err != nil {
@@ -138,6 +138,25 @@ func build(ctx context.Context, img string, migrator *db.Migrator) error {
 		return err
 	}
 	return os.Rename(filepath.Join(pg, "data"), img)
+}
+
+// removeLeft removes what an interrupted build left, where its server may still be writing its last for a moment.
+func removeLeft(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := os.RemoveAll(dir)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-ticker.C:
+		}
+	}
 }
 
 // fill makes the template and applies the migrations to it.
