@@ -53,8 +53,9 @@ type plan struct {
 // catalog knows how each task is to be done: by orch.yaml as it is now, or by what the task brought along. An orch.yaml
 // that was edited is read again; a bad edit leaves the last good one in force.
 type catalog struct {
-	data config.Data
-	log  *slog.Logger
+	data  config.Data
+	gated config.Merge // a repository that it leaves out is never landed
+	log   *slog.Logger
 
 	mu     sync.Mutex
 	file   *orchyaml.File
@@ -76,8 +77,8 @@ type configStatus struct {
 }
 
 // newCatalog reads orch.yaml. A file that can't be used stops the start.
-func newCatalog(data config.Data, log *slog.Logger) (*catalog, error) {
-	c := &catalog{data: data, log: log}
+func newCatalog(data config.Data, gated config.Merge, log *slog.Logger) (*catalog, error) {
+	c := &catalog{data: data, gated: gated, log: log}
 	file, err := loadFile(data)
 	if err != nil {
 		return nil, err
@@ -122,16 +123,17 @@ func (c *catalog) current(ctx context.Context) *orchyaml.File {
 	}
 	c.stamp = now
 	file, err := loadFile(c.data)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err == nil && now == (stamp{}) {
+		err = fmt.Errorf("%s is gone", c.data.File) // an editor may be about to put the new one there
+	}
+	if err != nil {
 		c.status.Status, c.status.Err = "error", err
 		c.log.ErrorContext(ctx, "orch.yaml can't be used: the last good one stays in force",
 			slog.String("file", c.data.File), slog.Any("error", err))
 		return c.file
 	}
-	if err == nil {
-		c.take(file)
-		c.log.InfoContext(ctx, "orch.yaml read again", slog.String("file", c.data.File), slog.Int("repositories", len(file.Repos)))
-	}
+	c.take(file)
+	c.log.InfoContext(ctx, "orch.yaml read again", slog.String("file", c.data.File), slog.Int("repositories", len(file.Repos)))
 	return c.file
 }
 
@@ -167,7 +169,7 @@ func (c *catalog) plan(ctx context.Context, t task.Task) (plan, error) {
 func (c *catalog) adhocPlan(ctx context.Context, t task.Task, own adhoc) (plan, error) {
 	p := plan{
 		repo:  forge.Repo{Name: t.Repo, Location: own.Path, Base: t.BaseBranch},
-		setup: own.Setup, method: merge.MethodFastForward, land: true, agents: map[string]orchyaml.Agent{},
+		setup: own.Setup, method: merge.MethodFastForward, land: c.gated.Repo(t.Repo), agents: map[string]orchyaml.Agent{},
 	}
 	name := adhocAgent
 	if own.Agent != "" {
@@ -209,7 +211,7 @@ func (c *catalog) filePlan(ctx context.Context, t task.Task) (plan, error) {
 	}
 	p := plan{
 		repo:  forge.Repo{Name: repo.Name, Location: repo.Path, Base: t.BaseBranch},
-		setup: repo.Setup, method: merge.MethodFastForward, land: repo.Land == orchyaml.LandAuto,
+		setup: repo.Setup, method: merge.MethodFastForward, land: repo.Land == orchyaml.LandAuto && c.gated.Repo(repo.Name),
 		test: testGate(withSetup(repo.Setup, repo.Test)), agents: map[string]orchyaml.Agent{},
 		pipeline: task.Pipeline{Name: resolved.Name},
 	}

@@ -83,7 +83,7 @@ func Serve(ctx context.Context, opts Options) error {
 		return err
 	}
 	var err error
-	if s.catalog, err = newCatalog(s.cfg.Data, s.log); err != nil {
+	if s.catalog, err = newCatalog(s.cfg.Data, s.cfg.Merge, s.log); err != nil {
 		return err
 	}
 	grace := s.cfg.Worker.StopGrace.Duration()
