@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"orch/internal/agent"
+	"orch/internal/app/catalog"
 	"orch/internal/config/orchyaml"
 	"orch/internal/gate"
 	"orch/internal/queue"
@@ -22,16 +23,16 @@ import (
 // agents runs the agents of stages under shims.
 type agents struct {
 	runs    *agent.Runs
-	catalog *catalog
+	catalog *catalog.Catalog
 }
 
 // Run implements stage.Agents.
 func (a agents) Run(ctx context.Context, l *queue.Lease, r stage.AgentRun) (stage.AgentResult, error) {
-	plan, err := a.catalog.plan(ctx, r.Task)
+	plan, err := a.catalog.Plan(ctx, r.Task)
 	if err != nil {
 		return stage.AgentResult{}, err
 	}
-	entry, known := plan.agents[r.Agent]
+	entry, known := plan.Agents[r.Agent]
 	if !known {
 		return stage.AgentResult{}, queue.Terminal("agent_unknown", fmt.Errorf(
 			"no agent is called %q: define it in orch.yaml, then `orch task retry %s`", r.Agent, r.Task.Key))
@@ -42,7 +43,7 @@ func (a agents) Run(ctx context.Context, l *queue.Lease, r stage.AgentRun) (stag
 	}
 	result, err := a.runs.Execute(ctx, l, agent.Request{
 		Purpose: agent.PurposeAgent, Key: r.Key, TaskID: r.Task.ID, Stage: r.Stage, Round: r.Round, Agent: r.Agent,
-		Argv: afterSetup(plan.setup, argv), Dir: r.Dir, Env: agentEnvironment(entry, r), Inherit: entry.Env,
+		Argv: afterSetup(plan.Setup, argv), Dir: r.Dir, Env: agentEnvironment(entry, r), Inherit: entry.Env,
 		Stdin: r.Prompt, Timeout: entry.Timeout, StallTimeout: entry.StallTimeout, Prepare: r.Prepare,
 	})
 	if err != nil {

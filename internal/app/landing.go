@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/app/catalog"
 	"orch/internal/forge"
 	"orch/internal/gate"
 	"orch/internal/git"
@@ -15,9 +16,6 @@ import (
 	"orch/internal/queue"
 	"orch/internal/task"
 )
-
-// committer signs the commits that orch makes when it rebases a change. It never uses the identity of whoever runs it.
-func committer() git.Identity { return git.Identity{Name: "orch", Email: "orch@localhost"} }
 
 // landingTasks lets the merge gate move tasks.
 type landingTasks struct{ store *task.Store }
@@ -82,7 +80,7 @@ func (a landingTasks) ReadyTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t 
 
 // landingCatalog tells the merge gate how to land a task.
 type landingCatalog struct {
-	catalog *catalog
+	catalog *catalog.Catalog
 	store   *task.Store
 }
 
@@ -92,15 +90,15 @@ func (c landingCatalog) Definition(ctx context.Context, t merge.Task) (merge.Def
 	if err != nil {
 		return merge.Definition{}, err
 	}
-	plan, err := c.catalog.plan(ctx, full)
+	plan, err := c.catalog.Plan(ctx, full)
 	if err != nil {
 		return merge.Definition{}, err
 	}
 	definition := merge.Definition{
-		Repo: plan.repo, Target: full.BaseBranch, Method: plan.method, Land: plan.land && full.Land,
+		Repo: plan.Repo, Target: full.BaseBranch, Method: plan.Method, Land: plan.Land && full.Land,
 	}
-	if plan.test != nil {
-		definition.Test = plan.test.Hash()
+	if plan.Test != nil {
+		definition.Test = plan.Test.Hash()
 	}
 	return definition, nil
 }
@@ -118,7 +116,7 @@ func (m mirrors) Open(ctx context.Context, repo forge.Repo) (*git.Mirror, error)
 
 // landingTester has the merge gate's commit tested by the repository's test command, as a gate.
 type landingTester struct {
-	catalog *catalog
+	catalog *catalog.Catalog
 	store   *task.Store
 	gates   *gate.Registry
 }
@@ -129,14 +127,14 @@ func (g landingTester) Test(ctx context.Context, l *queue.Lease, r merge.TestReq
 	if err != nil {
 		return merge.TestResult{}, err
 	}
-	plan, err := g.catalog.plan(ctx, t)
+	plan, err := g.catalog.Plan(ctx, t)
 	if err != nil {
 		return merge.TestResult{}, err
 	}
-	if plan.test == nil {
+	if plan.Test == nil {
 		return merge.TestResult{Green: true}, nil
 	}
-	result, err := g.gates.Check(ctx, l, *plan.test, gate.Subject{
+	result, err := g.gates.Check(ctx, l, *plan.Test, gate.Subject{
 		TaskID: r.TaskID, TaskKey: r.TaskKey, Stage: r.Stage, Round: r.Round,
 		Commit: r.Commit, Tree: r.Tree, BaseCommit: r.BaseCommit,
 	})

@@ -10,6 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"orch/internal/app/catalog"
+	"orch/internal/app/database"
+	"orch/internal/app/view"
 	"orch/internal/config"
 	"orch/internal/db"
 	"orch/internal/httpapi"
@@ -67,7 +70,7 @@ type server struct {
 	opts     Options
 	cfg      *config.Config
 	log      *slog.Logger
-	catalog  *catalog
+	catalog  *catalog.Catalog
 	life     *lifespan.Supervisor
 	listener atomic.Pointer[db.Listener]
 	system   atomic.Pointer[system]
@@ -83,13 +86,13 @@ func Serve(ctx context.Context, opts Options) error {
 		return err
 	}
 	var err error
-	if s.catalog, err = newCatalog(s.cfg.Data, s.cfg.Merge, s.log); err != nil {
+	if s.catalog, err = catalog.New(s.cfg.Data, s.cfg.Merge, s.log); err != nil {
 		return err
 	}
 	grace := s.cfg.Worker.StopGrace.Duration()
 	s.life = lifespan.New(lifespan.Config{Logger: s.log, Code: db.Code},
 		lifespan.Service{
-			Name: servicePostgres, Stage: stagePostgres, Run: postgres(s.cfg, s.log), StopTimeout: stopPostgres,
+			Name: servicePostgres, Stage: stagePostgres, Run: database.Postgres(s.cfg, s.log), StopTimeout: database.StopTimeout,
 			Disabled: !s.cfg.Database.Private(), MustStart: true,
 		},
 		lifespan.Service{Name: serviceSystem, Stage: stageSystem, Run: s.runSystem, Essential: true, StopTimeout: 10 * time.Second},
@@ -173,11 +176,11 @@ func waitReason(err error) string {
 }
 
 func (s *server) tryData(ctx context.Context) (*pgxpool.Pool, *root.Root, error) {
-	conn, err := connConfig(s.cfg)
+	conn, err := database.ConnConfig(s.cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := schema(ctx, conn, bool(s.cfg.Database.AutoMigrate), s.log); err != nil {
+	if err := database.EnsureSchema(ctx, conn, bool(s.cfg.Database.AutoMigrate), s.log); err != nil {
 		return nil, nil, err
 	}
 	pool, err := db.Open(ctx, db.Config{
@@ -220,7 +223,7 @@ func (s *server) runAgents(ctx context.Context, ready func()) error {
 }
 
 func (s *server) runListener(ctx context.Context, ready func()) error {
-	conn, err := listenConfig(s.cfg)
+	conn, err := database.ListenConfig(s.cfg)
 	if err != nil {
 		return err
 	}
@@ -255,10 +258,11 @@ func (s *server) runHTTP(ctx context.Context, ready func()) error {
 	if s.opts.SocketOnly {
 		addr = ""
 	}
-	api := &apiSource{server: s, system: sys}
+	shown := sys.sources()
 	web, err := httpapi.New(httpapi.Config{
 		Addr: addr, SocketPath: sys.root.SocketPath(), Token: s.cfg.HTTP.Token.Reveal(), QueuePublic: bool(s.cfg.HTTP.QueuePublic),
-		Tasks: taskAPI{sys}, Jobs: jobAPI{sys}, Runs: runAPI{sys}, Queue: api, Readiness: api,
+		Tasks: view.Tasks{Sources: shown}, Jobs: view.Jobs{Sources: shown}, Runs: view.Runs{Sources: shown},
+		Queue: s.snapshot(sys, shown), Readiness: &readiness{server: s, system: sys},
 		ErrorCode: db.Code, Logger: s.log,
 	})
 	if err != nil {
@@ -267,7 +271,14 @@ func (s *server) runHTTP(ctx context.Context, ready func()) error {
 	return web.Run(ctx, func() {
 		ready()
 		if s.opts.Ready != nil {
-			s.opts.Ready(Started{Addr: web.Addr(), Socket: sys.root.SocketPath(), Root: sys.root.Path(), Repositories: len(s.catalog.current(ctx).Repos)})
+			s.opts.Ready(Started{Addr: web.Addr(), Socket: sys.root.SocketPath(), Root: sys.root.Path(), Repositories: len(s.catalog.Current(ctx).Repos)})
 		}
 	})
+}
+
+func (s *server) snapshot(sys *system, shown view.Sources) view.Snapshot {
+	return view.Snapshot{
+		Sources: shown, Root: sys.root, Self: sys.self, Started: sys.started, Version: ProgramVersion(), Worker: sys.worker,
+		WorkerEnabled: bool(s.cfg.Worker.Enabled), WorkerState: func() lifespan.State { return s.state(serviceWorker) },
+	}
 }

@@ -12,11 +12,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/agent"
+	"orch/internal/app/catalog"
+	"orch/internal/app/view"
 	"orch/internal/config"
 	"orch/internal/db"
 	"orch/internal/forge"
 	"orch/internal/forge/local"
 	"orch/internal/gate"
+	"orch/internal/git"
 	"orch/internal/git/gitcmd"
 	"orch/internal/merge"
 	"orch/internal/merge/lease"
@@ -41,7 +44,7 @@ type system struct {
 	self    process.Identity
 	started time.Time
 
-	catalog *catalog
+	catalog *catalog.Catalog
 	forge   forge.Forge
 	queue   *queue.Queue
 	tasks   *task.Store
@@ -54,7 +57,7 @@ type system struct {
 }
 
 // newSystem wires the parts. Nothing is started yet.
-func newSystem(ctx context.Context, cfg *config.Config, pool *pgxpool.Pool, data *root.Root, cat *catalog, log *slog.Logger) (*system, error) {
+func newSystem(ctx context.Context, cfg *config.Config, pool *pgxpool.Pool, data *root.Root, cat *catalog.Catalog, log *slog.Logger) (*system, error) {
 	self, err := process.Self()
 	if err != nil {
 		return nil, err
@@ -112,7 +115,7 @@ func (s *system) wireWorker(cfg *config.Config, log *slog.Logger) error {
 	})
 	landing, err := merge.NewHandler(merge.Config{
 		Store: s.merges, Tasks: landingTasks{s.tasks}, Mirrors: s.places.mirrors, Catalog: landingCatalog{s.catalog, s.tasks},
-		Tester: landingTester{s.catalog, s.tasks, s.gates}, Forge: s.forge, Committer: committer(), Logger: log,
+		Tester: landingTester{s.catalog, s.tasks, s.gates}, Forge: s.forge, Committer: git.Committer(), Logger: log,
 	})
 	if err != nil {
 		return err
@@ -222,4 +225,9 @@ func (s *system) listener(conn *pgx.ConnConfig, log *slog.Logger) *db.Listener {
 		OnConnect: func() { s.worker.Wake("") },
 		Logger:    log,
 	})
+}
+
+// sources are what the API looks at.
+func (s *system) sources() view.Sources {
+	return view.Sources{Catalog: s.catalog, Forge: s.forge, Jobs: s.queue, Tasks: s.tasks, Runs: s.runs, Leases: s.leases}
 }

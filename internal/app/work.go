@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"orch/internal/app/catalog"
 	"orch/internal/forge"
 	"orch/internal/git"
 	"orch/internal/git/gitcmd"
@@ -27,7 +28,7 @@ type places struct {
 	git     *gitcmd.Git
 	mirrors mirrors
 	forge   forge.Forge
-	catalog *catalog
+	catalog *catalog.Catalog
 	store   *task.Store
 }
 

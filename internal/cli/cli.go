@@ -9,12 +9,14 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/alecthomas/kong"
 
 	"orch/internal/app"
 	"orch/internal/client"
 	"orch/internal/config"
+	"orch/internal/root"
 )
 
 // Exit codes.
@@ -162,6 +164,8 @@ func report(out io.Writer, err error) int {
 	return code
 }
 
+var errInterrupted = errors.New("interrupted")
+
 // watchSignals gives a context that the first stop signal cancels, and a channel that the second one closes.
 func watchSignals(signals <-chan os.Signal) (ctx context.Context, hurry <-chan struct{}, done func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -203,7 +207,7 @@ func (s *session) clientConfig() client.Config {
 	if s.cfg.HTTP.URL != "" {
 		return client.Config{URL: s.cfg.HTTP.URL, Token: s.cfg.HTTP.Token.Reveal()}
 	}
-	return client.Config{Socket: app.SocketPath(s.cfg)}
+	return client.Config{Socket: root.SocketPath(s.cfg.Data.Root)}
 }
 
 // logger writes to the error stream, as ORCH_LOG_LEVEL and ORCH_LOG_FORMAT say.
@@ -225,4 +229,22 @@ func (s *session) printJSON(v any) error {
 	encoder := json.NewEncoder(s.Out)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(v)
+}
+
+// table prints rows in columns.
+func (s *session) table(head string, rows int, row func(i int) string) error {
+	w := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, head)
+	for i := range rows {
+		_, _ = fmt.Fprintln(w, row(i))
+	}
+	return w.Flush()
+}
+
+func value[T any](v *T) T {
+	if v == nil {
+		var zero T
+		return zero
+	}
+	return *v
 }

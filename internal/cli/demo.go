@@ -5,10 +5,11 @@ import (
 	"path/filepath"
 
 	"orch/api"
-	"orch/internal/app"
+	"orch/internal/app/setup"
 	"orch/internal/client"
 	"orch/internal/config"
 	"orch/internal/demo"
+	"orch/internal/root"
 )
 
 type demoCommand struct{}
@@ -23,14 +24,14 @@ func (c *demoCommand) Run(s *session) error {
 		s.cfg = cfg
 	}
 	s.cfg.HTTP.URL = ""
-	if err := app.PrepareRoot(s.cfg); err != nil {
+	if err := root.Prepare(s.cfg.Data.Root); err != nil {
 		return err
 	}
 	place, err := demo.Make(filepath.Join(s.cfg.Data.Root, "demo"))
 	if err != nil {
 		return err
 	}
-	if err := app.InitRepository(s.ctx, place.Repository, demo.Branch, "A greeter and its tests"); err != nil {
+	if err := setup.InitRepository(s.ctx, place.Repository, demo.Branch, "A greeter and its tests"); err != nil {
 		return err
 	}
 	s.say("A small repository: %s", place.Repository)

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"path/filepath"
 
-	"orch/internal/app"
+	"orch/internal/app/doctor"
+	"orch/internal/app/setup"
 	"orch/internal/config/orchyaml"
 	"orch/internal/forge"
+	"orch/internal/root"
 )
 
 type initCommand struct {
@@ -25,14 +27,14 @@ func (c *initCommand) Run(s *session) error {
 	if err != nil {
 		return usagef("find the repository: %w", err)
 	}
-	if err := app.PrepareRoot(s.cfg); err != nil {
+	if err := root.Prepare(s.cfg.Data.Root); err != nil {
 		return err
 	}
-	n := app.NewRepository{Path: path, Name: c.Name, Base: c.Base, Test: c.Test, Setup: c.Setup, AgentCommand: c.AgentCmd}
+	n := setup.NewRepository{Path: path, Name: c.Name, Base: c.Base, Test: c.Test, Setup: c.Setup, AgentCommand: c.AgentCmd}
 	if c.NoTest {
 		n.Test = orchyaml.TestNone
 	}
-	added, err := app.AddRepository(s.ctx, s.cfg, n)
+	added, err := setup.AddRepository(s.ctx, s.cfg, n)
 	if problem, ok := errors.AsType[*forge.ProblemError](err); ok {
 		return &exitError{exitFailed, problem}
 	}
@@ -55,10 +57,10 @@ type doctorCommand struct{}
 
 // Run prints what the doctor found, and exits with 1 when something is broken.
 func (c *doctorCommand) Run(s *session) error {
-	found := app.Examine(s.ctx, s.cfg)
+	found := doctor.Examine(s.ctx, s.cfg)
 	broken := 0
 	for _, f := range found {
-		if f.Status == app.FindingFailed {
+		if f.Status == doctor.Failed {
 			broken++
 		}
 	}

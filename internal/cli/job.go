@@ -8,6 +8,9 @@ import (
 	"github.com/google/uuid"
 
 	"orch/api"
+	"orch/internal/cli/terminal"
+	"orch/internal/cli/watch"
+	"orch/internal/cli/words"
 	"orch/internal/client"
 )
 
@@ -53,7 +56,7 @@ func (c *jobListCommand) Run(s *session) error {
 	return s.table("JOB\tKIND\tTASK\tSTATE\tATTEMPT\tAGE\tERROR", len(list.Items), func(i int) string {
 		j := list.Items[i]
 		return fmt.Sprintf("%d\t%s\t%s\t%s\t%d/%d\t%s\t%s", j.ID, j.Kind, value(j.Task), j.State, j.Attempt, j.MaxAttempts,
-			age(j.CreatedAt), value(j.ErrorCode))
+			words.Age(j.CreatedAt), value(j.ErrorCode))
 	})
 }
 
@@ -76,7 +79,7 @@ func (c *jobShowCommand) Run(s *session) error {
 		return s.printJSON(j)
 	}
 	s.print("job %d  %s in lane %s", j.ID, j.Kind, j.Lane)
-	s.print("  %s%s", j.State, jobWords(j))
+	s.print("  %s%s", j.State, words.Job(j))
 	if j.Task != nil {
 		s.print("  task %s", *j.Task)
 	}
@@ -84,10 +87,10 @@ func (c *jobShowCommand) Run(s *session) error {
 		s.print("  run %s", *j.RunID)
 	}
 	if j.Host != nil && j.State == api.JobRunning {
-		s.print("  on %s, last heartbeat %s ago, lease until %s", *j.Host, age(value(j.HeartbeatAt)), value(j.LeaseExpiresAt).Local().Format("15:04:05"))
+		s.print("  on %s, last heartbeat %s ago, lease until %s", *j.Host, words.Age(value(j.HeartbeatAt)), value(j.LeaseExpiresAt).Local().Format("15:04:05"))
 	}
 	if j.Error != nil {
-		s.print("  %s: %s", value(j.ErrorCode), printable(firstLine(*j.Error)))
+		s.print("  %s: %s", value(j.ErrorCode), terminal.Printable(words.FirstLine(*j.Error)))
 	}
 	return nil
 }
@@ -119,7 +122,7 @@ func (c *jobLogCommand) Run(s *session) error {
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(s.Err, "orch: the run ended: %s\n", howEnded(end))
+		_, _ = fmt.Fprintf(s.Err, "orch: the run ended: %s\n", words.Ended(end))
 		return nil
 	}
 	for offset := int64(0); ; {
@@ -155,9 +158,9 @@ func (c *jobLogCommand) run(s *session, server *client.Client) (uuid.UUID, error
 	}
 	var found *uuid.UUID
 	for _, run := range d.Runs { // newest first; the agent's own run tells more than a gate's
-		if run.JobID == c.ID && (found == nil || run.Purpose == purposeAgent) {
+		if run.JobID == c.ID && (found == nil || run.Purpose == watch.PurposeAgent) {
 			found = &run.ID
-			if run.Purpose == purposeAgent {
+			if run.Purpose == watch.PurposeAgent {
 				break
 			}
 		}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"orch/internal/app"
+	"orch/internal/app/database"
 	"orch/internal/db"
 )
 
@@ -18,11 +18,11 @@ type migrateCommand struct {
 // migrations runs fn on the database with this program's migrations.
 func (s *session) migrations(fn func(ctx context.Context, m *db.Migrator, conn *pgx.Conn) error) error {
 	log := s.quietLogger()
-	m, err := app.Migrator(log)
+	m, err := database.Migrator(log)
 	if err != nil {
 		return err
 	}
-	return app.WithDatabase(s.ctx, s.cfg, log, func(ctx context.Context, conn *pgx.Conn) error { return fn(ctx, m, conn) })
+	return database.With(s.ctx, s.cfg, log, func(ctx context.Context, conn *pgx.Conn) error { return fn(ctx, m, conn) })
 }
 
 type migrateUpCommand struct{}

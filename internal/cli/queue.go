@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"orch/api"
+	"orch/internal/cli/terminal"
+	"orch/internal/cli/words"
 	"orch/internal/client"
 )
 
@@ -51,7 +53,7 @@ func (s *session) queueWatch(server *client.Client) error {
 	ticker := time.NewTicker(queueRefresh)
 	defer ticker.Stop()
 	wipe := ""
-	if newScreen(s.Out).interactive() {
+	if terminal.New(s.Out).Interactive() {
 		wipe = "\x1b[H\x1b[2J"
 	}
 	for {
@@ -88,7 +90,7 @@ func queueText(q api.Queue) string {
 	fmt.Fprintf(&b, "%d running, %d queued · tasks: %d active, %d waiting, %d need you, %d landed · worker %s%s\n",
 		c.Running, c.Queued, q.Tasks.Active, q.Tasks.Waiting, q.Tasks.NeedsYou, q.Tasks.LandedTotal, q.Worker.Status, lanesText(q.Worker.Lanes))
 	if q.Snapshot.Status != "ok" {
-		fmt.Fprintf(&b, "this is how it was %s ago: %s\n", age(q.GeneratedAt), value(q.Snapshot.ErrorCode))
+		fmt.Fprintf(&b, "this is how it was %s ago: %s\n", words.Age(q.GeneratedAt), value(q.Snapshot.ErrorCode))
 	}
 	if q.Config.Status == "error" {
 		b.WriteString("orch.yaml can't be used, the last good one is in force: see the log, or `orch doctor`\n")
@@ -98,7 +100,7 @@ func queueText(q api.Queue) string {
 		_, _ = fmt.Fprintln(w, "\nJOB\tTASK\tSTAGE\tAGENT\tATTEMPT\tPHASE\tRUNS FOR\tPID\tHEARTBEAT")
 		for _, r := range q.Running {
 			_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d/%d\t%s\t%s\t%s\t%s\n", r.JobID, orDash(value(r.Task)), orDash(value(r.Stage)),
-				orDash(value(r.Agent)), r.Attempt, r.MaxAttempts, orDash(value(r.Phase)), age(value(r.StartedAt)), number(r.Pid), seconds(r.HeartbeatAgeS))
+				orDash(value(r.Agent)), r.Attempt, r.MaxAttempts, orDash(value(r.Phase)), words.Age(value(r.StartedAt)), number(r.Pid), seconds(r.HeartbeatAgeS))
 		}
 	}
 	if len(q.MergeQueue) > 0 {

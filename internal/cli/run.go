@@ -12,7 +12,11 @@ import (
 
 	"orch/api"
 	"orch/internal/app"
+	"orch/internal/cli/terminal"
+	"orch/internal/cli/watch"
+	"orch/internal/cli/words"
 	"orch/internal/client"
+	"orch/internal/root"
 )
 
 type runCommand struct {
@@ -116,16 +120,16 @@ func refused(err error) error {
 
 func (s *session) watch(ctx context.Context, server *client.Client, key string) (api.TaskDetail, error) {
 	if s.global.JSON {
-		lines := newJSONLines(s.Out)
-		d, err := newWatcher(server, key, lines).toEnd(ctx)
+		lines := watch.NewJSONLines(s.Out)
+		d, err := watch.New(server, key, lines).ToEnd(ctx)
 		if err == nil {
-			lines.result(d)
+			lines.Result(d)
 		}
 		return d, err
 	}
-	shown := newPlain(newScreen(s.Out))
-	defer shown.close()
-	return newWatcher(server, key, shown).toEnd(ctx)
+	shown := watch.NewPlain(terminal.New(s.Out))
+	defer shown.Close()
+	return watch.New(server, key, shown).ToEnd(ctx)
 }
 
 // abandonWait bounds how long an interrupted `orch run` waits for its task to be gone.
@@ -142,7 +146,7 @@ func (s *session) abandon(server *client.Client, key string) error {
 	if err != nil && !tooLate {
 		return fmt.Errorf("cancel %s: %w", key, err)
 	}
-	d, err := newWatcher(server, key, silent{}).toEnd(ctx)
+	d, err := watch.New(server, key, watch.Silent{}).ToEnd(ctx)
 	if err != nil {
 		return fmt.Errorf("%s is cancelled, but its clean-up didn't end in %s: %w", key, abandonWait, err)
 	}
@@ -170,11 +174,11 @@ func (s *session) conclude(d api.TaskDetail) error {
 	if reason == "" {
 		reason = "it was cancelled"
 	}
-	return &exitError{exitFailed, fmt.Errorf("%s did not land: %s%s", t.Key, printable(reason), keptLine(d))}
+	return &exitError{exitFailed, fmt.Errorf("%s did not land: %s%s", t.Key, terminal.Printable(reason), keptLine(d))}
 }
 
 func keptLine(d api.TaskDetail) string {
-	if ref := salvageRef(d.Events); ref != "" {
+	if ref := words.SalvageRef(d.Events); ref != "" {
 		return "\nIts work is kept in the repository: git log " + ref
 	}
 	return ""
@@ -205,9 +209,9 @@ func (s *session) withServer(fn func(ctx context.Context, server *client.Client)
 	defer done()
 	serving, stop := context.WithCancelCause(context.WithoutCancel(s.ctx))
 	defer stop(nil)
-	waiting := newScreen(s.Err)
-	waiting.progress("starting orch in " + s.cfg.Data.Root + " …")
-	defer waiting.close()
+	waiting := terminal.New(s.Err)
+	waiting.Progress("starting orch in " + s.cfg.Data.Root + " …")
+	defer waiting.Close()
 	up, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		ended <- app.Serve(serving, app.Options{
@@ -226,7 +230,7 @@ func (s *session) withServer(fn func(ctx context.Context, server *client.Client)
 		return &exitError{exitFailed, errInterrupted}
 	case <-up:
 	}
-	waiting.close()
+	waiting.Close()
 	err = s.asClient(fn, ended)
 	stop(errCommandEnded)
 	if stopped := <-ended; err == nil {
@@ -267,7 +271,7 @@ const maxLogFile = 10 << 20
 
 // fileLogger logs to <root>/orch.log: a command's own screen is for the task.
 func (s *session) fileLogger() (log *slog.Logger, done func(), err error) {
-	if err := app.PrepareRoot(s.cfg); err != nil {
+	if err := root.Prepare(s.cfg.Data.Root); err != nil {
 		return nil, nil, err
 	}
 	path := filepath.Join(s.cfg.Data.Root, "orch.log")

@@ -6,10 +6,11 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"orch/api"
+	"orch/internal/cli/terminal"
+	"orch/internal/cli/watch"
+	"orch/internal/cli/words"
 )
 
 type taskCommand struct {
@@ -122,58 +123,9 @@ func (c *taskListCommand) Run(s *session) error {
 	}
 	return s.table("KEY\tSTATE\tSTAGE\tAGE\tTITLE", len(list.Items), func(i int) string {
 		t := list.Items[i]
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", t.Key, stateWords(t), t.Stage, age(t.CreatedAt), fit(printable(t.Title), 60))
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", t.Key, words.State(t), t.Stage, words.Age(t.CreatedAt), terminal.Fit(terminal.Printable(t.Title), 60))
 	})
 }
-
-// table prints rows in columns.
-func (s *session) table(head string, rows int, row func(i int) string) error {
-	w := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, head)
-	for i := range rows {
-		_, _ = fmt.Fprintln(w, row(i))
-	}
-	return w.Flush()
-}
-
-// stateWords is a task's state in the few words that people see.
-func stateWords(t api.Task) string {
-	switch t.State {
-	case api.TaskActive:
-		if t.Round > 1 {
-			return fmt.Sprintf("running, try %d of %d", t.Round, t.MaxRounds)
-		}
-		return "running"
-	case api.TaskWaiting:
-		return "waiting for " + waitingWords(value(t.WaitingFor))
-	case api.TaskBlocked:
-		return "needs you"
-	case api.TaskDone:
-		if t.LandedCommit != nil {
-			return "landed"
-		}
-		return "done"
-	default:
-		return string(t.State)
-	}
-}
-
-func waitingWords(code string) string {
-	if code == waitingForPerson {
-		return "you to land it"
-	}
-	return strings.ReplaceAll(code, "_", " ")
-}
-
-func value[T any](v *T) T {
-	if v == nil {
-		var zero T
-		return zero
-	}
-	return *v
-}
-
-func age(since time.Time) string { return elapsed(time.Since(since)) }
 
 type taskShowCommand struct {
 	Key string `arg:"" help:"Key of the task, e.g. app-12."`
@@ -199,66 +151,24 @@ func (c *taskShowCommand) Run(s *session) error {
 
 func (s *session) showTask(d api.TaskDetail) {
 	t := d.Task
-	s.print("%s  %s", t.Key, printable(t.Title))
-	s.print("  %s · stage %s · repository %s, %s → %s", stateWords(t), t.Stage, t.Repo, t.Branch, t.Base)
+	s.print("%s  %s", t.Key, terminal.Printable(t.Title))
+	s.print("  %s · stage %s · repository %s, %s → %s", words.State(t), t.Stage, t.Repo, t.Branch, t.Base)
 	if t.Reason != nil {
-		s.print("  why: %s", printable(firstLine(*t.Reason)))
+		s.print("  why: %s", terminal.Printable(words.FirstLine(*t.Reason)))
 	}
 	if t.LandedCommit != nil {
 		s.print("  landed as %s", *t.LandedCommit)
 	}
-	if ref := salvageRef(d.Events); ref != "" && t.State != api.TaskDone {
+	if ref := words.SalvageRef(d.Events); ref != "" && t.State != api.TaskDone {
 		s.print("  work kept at %s", ref)
 	}
 	if j := d.Job; j != nil {
-		s.print("  job %d (%s) is %s%s", j.ID, j.Kind, j.State, jobWords(*j))
+		s.print("  job %d (%s) is %s%s", j.ID, j.Kind, j.State, words.Job(*j))
 	}
 	for _, e := range d.Events {
-		f := factsOf(e)
-		s.print("  %s  %-14s %s", e.At.Local().Format("01-02 15:04:05"), e.Kind, strings.TrimSpace(eventWords(f)+" "+printable(firstLine(e.Reason))))
+		f := words.FactsOf(e)
+		s.print("  %s  %-14s %s", e.At.Local().Format("01-02 15:04:05"), e.Kind, strings.TrimSpace(words.Event(f)+" "+terminal.Printable(words.FirstLine(e.Reason))))
 	}
-}
-
-func jobWords(j api.Job) string {
-	var b strings.Builder
-	if j.Phase != nil && j.State == api.JobRunning {
-		fmt.Fprintf(&b, ", %s", phaseWords(*j.Phase))
-	}
-	if j.Pid != nil {
-		fmt.Fprintf(&b, ", pid %d", *j.Pid)
-	}
-	if j.State == api.JobQueued && time.Until(j.RunAt) > time.Second {
-		fmt.Fprintf(&b, ", next look in %s", elapsed(time.Until(j.RunAt)))
-	}
-	fmt.Fprintf(&b, "; attempt %d of %d", j.Attempt, j.MaxAttempts)
-	return b.String()
-}
-
-func eventWords(f facts) string {
-	var words []string
-	if f.Stage != "" {
-		words = append(words, f.Stage)
-	}
-	if f.From != "" && f.To != "" {
-		words = append(words, f.From+" → "+f.To)
-	}
-	for _, word := range []string{f.Gate, f.Outcome, f.Code, shortSHA(f.Commit), f.Ref} {
-		if word != "" {
-			words = append(words, word)
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-// salvageRef is where the newest salvage of a task is.
-func salvageRef(events []api.TaskEvent) string {
-	ref := ""
-	for _, e := range events {
-		if f := factsOf(e); f.Ref != "" {
-			ref = f.Ref
-		}
-	}
-	return ref
 }
 
 type taskCancelCommand struct {
@@ -279,9 +189,9 @@ func (c *taskCancelCommand) Run(s *session) error {
 	if s.global.JSON {
 		return s.printJSON(t)
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, retireWait)
+	ctx, cancel := context.WithTimeout(s.ctx, watch.RetireWait)
 	defer cancel()
-	d, err := newWatcher(server, c.Key, silent{}).toEnd(ctx)
+	d, err := watch.New(server, c.Key, watch.Silent{}).ToEnd(ctx)
 	if err != nil {
 		s.print("%s is cancelled; its clean-up goes on", c.Key)
 		return nil
@@ -291,7 +201,7 @@ func (c *taskCancelCommand) Run(s *session) error {
 }
 
 func keptWords(d api.TaskDetail) string {
-	if ref := salvageRef(d.Events); ref != "" {
+	if ref := words.SalvageRef(d.Events); ref != "" {
 		return "; its work is kept at " + ref
 	}
 	return ""

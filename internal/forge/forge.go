@@ -81,6 +81,16 @@ const (
 	CodeRefused        Code = "ref_refused"
 )
 
+// HindersOnlyLanding tells problems that don't matter to a task that orch isn't to land.
+func (c Code) HindersOnlyLanding() bool {
+	switch c {
+	case CodeDirty, CodeUnfinished, CodeOverwrites, CodeFilters:
+		return true
+	default:
+		return false
+	}
+}
+
 // ProblemError is something that a person (or, when Retry is set, time) has to put right.
 type ProblemError struct {
 	Code    Code

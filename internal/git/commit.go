@@ -16,6 +16,9 @@ type Identity struct {
 	Name, Email string
 }
 
+// Committer signs the commits that orch makes itself. It is never the identity of whoever runs it.
+func Committer() Identity { return Identity{Name: "orch", Email: "orch@localhost"} }
+
 // Commit is what orch tells about a commit.
 type Commit struct {
 	SHA, Tree  string

@@ -1,4 +1,4 @@
-package cli
+package words
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 
 func TestStateWords(t *testing.T) {
 	t.Parallel()
-	person, ci, commit := waitingForPerson, "ci_checks", "abc"
+	person, ci, commit := PersonLands, "ci_checks", "abc"
 	for want, task := range map[string]api.Task{
 		"running":                    {State: api.TaskActive, Round: 1, MaxRounds: 3},
 		"running, try 2 of 3":        {State: api.TaskActive, Round: 2, MaxRounds: 3},
@@ -19,7 +19,7 @@ func TestStateWords(t *testing.T) {
 		"done":                       {State: api.TaskDone},
 		"cancelled":                  {State: api.TaskCancelled},
 	} {
-		if got := stateWords(task); got != want {
+		if got := State(task); got != want {
 			t.Errorf("%q, expected %q", got, want)
 		}
 	}

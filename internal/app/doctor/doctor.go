@@ -1,4 +1,5 @@
-package app
+// Package doctor looks at everything that orch needs on this machine, and says what to do.
+package doctor
 
 import (
 	"context"
@@ -12,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sys/unix"
 
+	"orch/internal/app/catalog"
+	"orch/internal/app/database"
 	"orch/internal/client"
 	"orch/internal/config"
 	"orch/internal/config/orchyaml"
@@ -35,9 +38,9 @@ type Finding struct {
 
 // Words of Finding.Status.
 const (
-	FindingOK      = "ok"
-	FindingWarning = "warning"
-	FindingFailed  = "failed"
+	OK      = "ok"
+	Warning = "warning"
+	Failed  = "failed"
 )
 
 // lowSpace is the free space, in bytes, below which the doctor warns.
@@ -49,12 +52,12 @@ func Examine(ctx context.Context, cfg *config.Config) []Finding {
 	found = append(found, examineServer(ctx, cfg), examineDatabase(ctx, cfg))
 	program, err := gitcmd.New(ctx, gitcmd.Config{})
 	if err != nil {
-		return append(found, Finding{"git", FindingFailed, err.Error(), "install git 2.38 or newer"})
+		return append(found, Finding{"git", Failed, err.Error(), "install git 2.38 or newer"})
 	}
-	found = append(found, Finding{Name: "git", Status: FindingOK, Detail: program.Version()})
-	file, err := loadFile(cfg.Data)
+	found = append(found, Finding{Name: "git", Status: OK, Detail: program.Version()})
+	file, err := catalog.LoadFile(cfg.Data)
 	if err != nil {
-		return append(found, Finding{"config", FindingFailed, err.Error(), "correct " + cfg.Data.File + "; a running server keeps the last good one"})
+		return append(found, Finding{"config", Failed, err.Error(), "correct " + cfg.Data.File + "; a running server keeps the last good one"})
 	}
 	found = append(found, examineConfig(cfg, file))
 	for _, repo := range file.Repos {
@@ -64,104 +67,104 @@ func Examine(ctx context.Context, cfg *config.Config) []Finding {
 		found = append(found, examineAgent(agent))
 	}
 	return append(found, Finding{
-		"isolation", FindingWarning, "agents and tests run as the user that runs orch: what it can read, they can read",
+		"isolation", Warning, "agents and tests run as the user that runs orch: what it can read, they can read",
 		"run orch as a user of its own that owns nothing else",
 	})
 }
 
 func examineRoot(cfg *config.Config) Finding {
 	if err := root.Prepare(cfg.Data.Root); err != nil {
-		return Finding{"root", FindingFailed, err.Error(), "name another data root with ORCH_ROOT or --root"}
+		return Finding{"root", Failed, err.Error(), "name another data root with ORCH_ROOT or --root"}
 	}
-	return Finding{Name: "root", Status: FindingOK, Detail: cfg.Data.Root}
+	return Finding{Name: "root", Status: OK, Detail: cfg.Data.Root}
 }
 
 func examineDisk(cfg *config.Config) Finding {
 	var st unix.Statfs_t
 	if err := unix.Statfs(cfg.Data.Root, &st); err != nil {
-		return Finding{"disk", FindingWarning, "free space unknown: " + err.Error(), ""}
+		return Finding{"disk", Warning, "free space unknown: " + err.Error(), ""}
 	}
 	free := st.Bavail * uint64(st.Bsize) //nolint:gosec // a block size is positive
 	detail := fmt.Sprintf("%.1f GiB free", float64(free)/(1<<30))
 	if free < lowSpace {
-		return Finding{"disk", FindingWarning, detail, "make room: agents, logs and checkouts live in " + cfg.Data.Root}
+		return Finding{"disk", Warning, detail, "make room: agents, logs and checkouts live in " + cfg.Data.Root}
 	}
-	return Finding{Name: "disk", Status: FindingOK, Detail: detail}
+	return Finding{Name: "disk", Status: OK, Detail: detail}
 }
 
 func examineServer(ctx context.Context, cfg *config.Config) Finding {
-	c, err := client.Dial(ctx, client.Config{Socket: SocketPath(cfg)})
+	c, err := client.Dial(ctx, client.Config{Socket: root.SocketPath(cfg.Data.Root)})
 	if errors.Is(err, client.ErrNoServer) {
-		return Finding{Name: "server", Status: FindingOK, Detail: "none runs on this data root"}
+		return Finding{Name: "server", Status: OK, Detail: "none runs on this data root"}
 	}
 	if err != nil {
-		return Finding{"server", FindingFailed, err.Error(), "look at its log"}
+		return Finding{"server", Failed, err.Error(), "look at its log"}
 	}
 	defer c.Close()
 	_, err = c.Readiness(ctx)
 	if problem, ok := errors.AsType[*client.ProblemError](err); ok {
-		return Finding{"server", FindingFailed, problem.Detail, "look at its log"}
+		return Finding{"server", Failed, problem.Detail, "look at its log"}
 	}
 	if err != nil {
-		return Finding{"server", FindingFailed, err.Error(), "look at its log"}
+		return Finding{"server", Failed, err.Error(), "look at its log"}
 	}
-	return Finding{Name: "server", Status: FindingOK, Detail: "running and ready"}
+	return Finding{Name: "server", Status: OK, Detail: "running and ready"}
 }
 
 func examineDatabase(ctx context.Context, cfg *config.Config) Finding {
-	conn, err := connConfig(cfg)
+	conn, err := database.ConnConfig(cfg)
 	if errors.Is(err, pgembed.ErrNotRunning) {
 		install, err := pgembed.Find(ctx, cfg.Database.PostgresBin, 0)
 		if err != nil {
-			return Finding{"database", FindingFailed, err.Error(), ""}
+			return Finding{"database", Failed, err.Error(), ""}
 		}
-		return Finding{Name: "database", Status: FindingOK, Detail: fmt.Sprintf("private, not running now; PostgreSQL %d in %s", install.Major, install.BinDir)}
+		return Finding{Name: "database", Status: OK, Detail: fmt.Sprintf("private, not running now; PostgreSQL %d in %s", install.Major, install.BinDir)}
 	}
 	if err != nil {
-		return Finding{"database", FindingFailed, err.Error(), "correct ORCH_DATABASE_URL"}
+		return Finding{"database", Failed, err.Error(), "correct ORCH_DATABASE_URL"}
 	}
 	c, err := pgx.ConnectConfig(ctx, conn)
 	if err != nil {
-		return Finding{"database", FindingFailed, db.Code(err), "is it up, and may this user connect?"}
+		return Finding{"database", Failed, db.Code(err), "is it up, and may this user connect?"}
 	}
 	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
-	migrator, err := Migrator(slog.New(slog.DiscardHandler))
+	migrator, err := database.Migrator(slog.New(slog.DiscardHandler))
 	if err != nil {
-		return Finding{"database", FindingFailed, err.Error(), ""}
+		return Finding{"database", Failed, err.Error(), ""}
 	}
 	status, err := migrator.Status(ctx, c)
 	if err == nil {
 		err = status.Err()
 	}
 	if err != nil {
-		return Finding{"database", FindingFailed, err.Error(), ""}
+		return Finding{"database", Failed, err.Error(), ""}
 	}
-	return Finding{Name: "database", Status: FindingOK, Detail: "reachable, schema up to date"}
+	return Finding{Name: "database", Status: OK, Detail: "reachable, schema up to date"}
 }
 
 func examineConfig(cfg *config.Config, file *orchyaml.File) Finding {
 	if len(file.Repos) == 0 {
-		return Finding{"config", FindingWarning, "no repository is configured in " + cfg.Data.File, "add one with `orch init PATH`"}
+		return Finding{"config", Warning, "no repository is configured in " + cfg.Data.File, "add one with `orch init PATH`"}
 	}
 	if unknown := cfg.Merge.Unknown(file.RepoNames()); len(unknown) > 0 {
 		return Finding{
-			"config", FindingWarning, "ORCH_MERGE_GATE_REPOS names what isn't configured: " + strings.Join(unknown, ", "),
+			"config", Warning, "ORCH_MERGE_GATE_REPOS names what isn't configured: " + strings.Join(unknown, ", "),
 			"correct the names",
 		}
 	}
-	return Finding{Name: "config", Status: FindingOK, Detail: fmt.Sprintf("%d repositories in %s", len(file.Repos), cfg.Data.File)}
+	return Finding{Name: "config", Status: OK, Detail: fmt.Sprintf("%d repositories in %s", len(file.Repos), cfg.Data.File)}
 }
 
 func examineRepo(ctx context.Context, program *gitcmd.Git, repo orchyaml.Repo) Finding {
 	name := "repository " + repo.Name
 	checked, err := local.New(program, nil).Check(ctx, forge.Repo{Name: repo.Name, Location: repo.Path, Base: repo.Base})
 	if problem, ok := errors.AsType[*forge.ProblemError](err); ok {
-		return Finding{name, FindingFailed, problem.Message, problem.Hint}
+		return Finding{name, Failed, problem.Message, problem.Hint}
 	}
 	if err != nil {
-		return Finding{name, FindingFailed, err.Error(), ""}
+		return Finding{name, Failed, err.Error(), ""}
 	}
-	return Finding{Name: name, Status: FindingOK, Detail: fmt.Sprintf("%s, branch %s", checked.Path, checked.Base)}
+	return Finding{Name: name, Status: OK, Detail: fmt.Sprintf("%s, branch %s", checked.Path, checked.Base)}
 }
 
 func examineAgent(agent orchyaml.Agent) Finding {
@@ -171,14 +174,14 @@ func examineAgent(agent orchyaml.Agent) Finding {
 		word = agent.Command.Argv[0]
 	}
 	if len(agent.Command.Argv) == 0 && strings.ContainsAny(word, "\"'$`=;&|<>(){}") {
-		return Finding{Name: name, Status: FindingOK, Detail: "a shell line, not looked into"}
+		return Finding{Name: name, Status: OK, Detail: "a shell line, not looked into"}
 	}
 	path, err := exec.LookPath(word)
 	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return Finding{name, FindingFailed, fmt.Sprintf("there is no program %q", word), "install it, or correct agents." + agent.Name + ".command"}
+		return Finding{name, Failed, fmt.Sprintf("there is no program %q", word), "install it, or correct agents." + agent.Name + ".command"}
 	}
 	if _, err := os.Stat(path); err != nil {
 		path = word
 	}
-	return Finding{Name: name, Status: FindingOK, Detail: path}
+	return Finding{Name: name, Status: OK, Detail: path}
 }

@@ -1,4 +1,5 @@
-package app
+// Package setup makes ready what orch works on: entries of orch.yaml, and the repository of the demo.
+package setup
 
 import (
 	"context"
@@ -10,20 +11,15 @@ import (
 	"regexp"
 	"strings"
 
+	"orch/internal/app/catalog"
 	"orch/internal/config"
 	"orch/internal/config/orchyaml"
 	"orch/internal/forge"
 	"orch/internal/forge/local"
+	"orch/internal/git"
 	"orch/internal/git/gitcmd"
-	"orch/internal/root"
 	"orch/internal/stage"
 )
-
-// SocketPath is where the server of the configured data root listens.
-func SocketPath(cfg *config.Config) string { return root.SocketPath(cfg.Data.Root) }
-
-// PrepareRoot makes the data root's directories.
-func PrepareRoot(cfg *config.Config) error { return root.Prepare(cfg.Data.Root) }
 
 // InitRepository makes a git repository of a directory's files, with one commit on branch.
 func InitRepository(ctx context.Context, dir, branch, message string) error {
@@ -32,7 +28,7 @@ func InitRepository(ctx context.Context, dir, branch, message string) error {
 		return err
 	}
 	gitDir := filepath.Join(dir, ".git")
-	who := []string{"-c", "user.name=" + committer().Name, "-c", "user.email=" + committer().Email}
+	who := []string{"-c", "user.name=" + git.Committer().Name, "-c", "user.email=" + git.Committer().Email}
 	if _, err := program.Run(ctx, "", nil, "init", "-q", "-b", branch, dir); err != nil {
 		return err
 	}
@@ -75,7 +71,7 @@ func AddRepository(ctx context.Context, cfg *config.Config, n NewRepository) (Ad
 		return AddedRepository{}, err
 	}
 	checked, err := local.New(program, nil).Check(ctx, forge.Repo{Location: n.Path, Base: n.Base})
-	if problem, ok := errors.AsType[*forge.ProblemError](err); err != nil && (!ok || !onlyLandingHinders(problem.Code)) {
+	if problem, ok := errors.AsType[*forge.ProblemError](err); err != nil && (!ok || !problem.Code.HindersOnlyLanding()) {
 		return AddedRepository{}, err
 	}
 	added := AddedRepository{Name: n.Name, Path: checked.Path, Base: checked.Base, Test: n.Test, Config: cfg.Data.File}
@@ -83,7 +79,7 @@ func AddRepository(ctx context.Context, cfg *config.Config, n NewRepository) (Ad
 		return AddedRepository{}, err // a checkout so unfinished that it couldn't be looked at
 	}
 	if added.Name == "" {
-		added.Name = repoName(added.Path)
+		added.Name = catalog.RepoName(added.Path)
 	}
 	if added.Test == "" {
 		if added.Test, err = findTest(ctx, program, checked); err != nil {

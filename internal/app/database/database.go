@@ -1,4 +1,5 @@
-package app
+// Package database says how to reach the database, runs the private one, and keeps the schema this program's.
+package database
 
 import (
 	"context"
@@ -16,27 +17,27 @@ import (
 	"orch/migrations"
 )
 
-// stopPostgres bounds the end of the private PostgreSQL.
-const stopPostgres = 45 * time.Second
+// StopTimeout bounds the end of the private PostgreSQL.
+const StopTimeout = 45 * time.Second
 
-// connConfig says how to reach the database: the given one, or the private one that somebody runs in the data root.
-func connConfig(cfg *config.Config) (*pgx.ConnConfig, error) {
+// ConnConfig says how to reach the database: the given one, or the private one that somebody runs in the data root.
+func ConnConfig(cfg *config.Config) (*pgx.ConnConfig, error) {
 	if cfg.Database.Private() {
 		return pgembed.Connect(root.PGDir(cfg.Data.Root), pgembed.Database)
 	}
 	return db.ParseURL(cfg.Database.URL.Reveal())
 }
 
-// listenConfig is the same for the listener, which may need a way around a transaction pooler.
-func listenConfig(cfg *config.Config) (*pgx.ConnConfig, error) {
+// ListenConfig is the same for the listener, which may need a way around a transaction pooler.
+func ListenConfig(cfg *config.Config) (*pgx.ConnConfig, error) {
 	if cfg.Database.Private() || cfg.Database.ListenURL.Empty() {
-		return connConfig(cfg)
+		return ConnConfig(cfg)
 	}
 	return db.ParseURL(cfg.Database.ListenURL.Reveal())
 }
 
-// postgres is the service that runs the private PostgreSQL. When the server ends unasked the supervisor starts it again.
-func postgres(cfg *config.Config, log *slog.Logger) func(context.Context, func()) error {
+// Postgres is the service that runs the private PostgreSQL. When the server ends unasked the supervisor starts it again.
+func Postgres(cfg *config.Config, log *slog.Logger) func(context.Context, func()) error {
 	return func(ctx context.Context, ready func()) error {
 		server, err := startPostgres(ctx, cfg, log)
 		if err != nil {
@@ -48,7 +49,7 @@ func postgres(cfg *config.Config, log *slog.Logger) func(context.Context, func()
 		case <-server.Done():
 			err = fmt.Errorf("the private PostgreSQL ended by itself: %w", errors.Join(server.Err(), errEnded))
 		}
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPostgres)
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopTimeout)
 		defer cancel()
 		return errors.Join(err, server.Stop(stop))
 	}
@@ -71,10 +72,10 @@ func startPostgres(ctx context.Context, cfg *config.Config, log *slog.Logger) (*
 	}
 }
 
-// WithDatabase runs fn on a connection to the database, starting the private PostgreSQL for that time when nobody else
+// With runs fn on a connection to the database, starting the private PostgreSQL for that time when nobody else
 // runs it. It is for commands that work without a server, such as `orch migrate`.
-func WithDatabase(ctx context.Context, cfg *config.Config, log *slog.Logger, fn func(ctx context.Context, conn *pgx.Conn) error) (err error) {
-	conn, err := connConfig(cfg)
+func With(ctx context.Context, cfg *config.Config, log *slog.Logger, fn func(ctx context.Context, conn *pgx.Conn) error) (err error) {
+	conn, err := ConnConfig(cfg)
 	if errors.Is(err, pgembed.ErrNotRunning) {
 		if err := root.Prepare(cfg.Data.Root); err != nil {
 			return err
@@ -84,7 +85,7 @@ func WithDatabase(ctx context.Context, cfg *config.Config, log *slog.Logger, fn 
 			return startErr
 		}
 		defer func() {
-			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopPostgres)
+			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopTimeout)
 			defer cancel()
 			err = errors.Join(err, server.Stop(stop))
 		}()
@@ -103,9 +104,9 @@ func WithDatabase(ctx context.Context, cfg *config.Config, log *slog.Logger, fn 
 // Migrator applies and checks this program's migrations.
 func Migrator(log *slog.Logger) (*db.Migrator, error) { return db.NewMigrator(migrations.Files, log) }
 
-// schema brings the database to this program's schema, or says why that can't or mustn't be done here. fatal errors
+// EnsureSchema brings the database to this program's schema, or says why that can't or mustn't be done here. fatal errors
 // don't go away by waiting.
-func schema(ctx context.Context, conn *pgx.ConnConfig, migrate bool, log *slog.Logger) error {
+func EnsureSchema(ctx context.Context, conn *pgx.ConnConfig, migrate bool, log *slog.Logger) error {
 	migrator, err := Migrator(log)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package app
+package view
 
 import (
 	"context"
@@ -10,26 +10,34 @@ import (
 	"github.com/google/uuid"
 
 	"orch/api"
-	"orch/internal/db"
 	"orch/internal/httpapi"
 	"orch/internal/lifespan"
 	"orch/internal/merge/lease"
 	"orch/internal/process"
 	"orch/internal/queue"
+	"orch/internal/root"
 	"orch/internal/task"
+	"orch/internal/worker"
 )
 
 // shownRows bounds the lists of GET /queue.
 const shownRows = 200
 
-// apiSource is httpapi.QueueSource and httpapi.Readiness.
-type apiSource struct {
-	*server
-	system *system
+// Snapshot is httpapi.QueueSource.
+type Snapshot struct {
+	Sources
+	Root    *root.Root
+	Self    process.Identity
+	Started time.Time
+	Version string
+	Worker  *worker.Worker
+	// WorkerEnabled is what the configuration asks for, WorkerState what the supervisor says.
+	WorkerEnabled bool
+	WorkerState   func() lifespan.State
 }
 
 // Queue implements httpapi.QueueSource.
-func (a *apiSource) Queue(ctx context.Context) (api.Queue, error) {
+func (a Snapshot) Queue(ctx context.Context) (api.Queue, error) {
 	q := api.Queue{GeneratedAt: time.Now().UTC(), Instance: a.instance(), Config: a.configState(ctx), Worker: a.workerState()}
 	for _, fill := range []func(context.Context, *api.Queue) error{a.fillJobs, a.fillRunning, a.fillTasks, a.fillMerges, a.fillAgents} {
 		if err := fill(ctx, &q); err != nil {
@@ -46,16 +54,16 @@ const (
 	statusOff = "off"
 )
 
-func (a *apiSource) instance() api.QueueInstance {
-	rootID := a.system.root.ID()
+func (a Snapshot) instance() api.QueueInstance {
+	rootID := a.Root.ID()
 	return api.QueueInstance{
-		ID: a.system.root.InstanceID(), Host: a.system.self.Host, Pid: a.system.self.PID, Version: ProgramVersion(),
-		StartedAt: a.system.started.UTC(), RootID: &rootID, Generation: a.system.root.Generation(),
+		ID: a.Root.InstanceID(), Host: a.Self.Host, Pid: a.Self.PID, Version: a.Version,
+		StartedAt: a.Started.UTC(), RootID: &rootID, Generation: a.Root.Generation(),
 	}
 }
 
-func (a *apiSource) configState(ctx context.Context) api.QueueConfig {
-	state := a.system.catalog.state(ctx)
+func (a Snapshot) configState(ctx context.Context) api.QueueConfig {
+	state := a.Catalog.State(ctx)
 	shown := api.QueueConfig{Status: state.Status, LoadedAt: orNil(state.LoadedAt.UTC())}
 	if state.Err != nil {
 		code := "config_invalid"
@@ -64,41 +72,35 @@ func (a *apiSource) configState(ctx context.Context) api.QueueConfig {
 	return shown
 }
 
-func (a *apiSource) workerState() api.QueueWorker {
-	stats := a.system.worker.Stats()
+func (a Snapshot) workerState() api.QueueWorker {
+	stats := a.Worker.Stats()
 	shown := api.QueueWorker{
-		Enabled: bool(a.cfg.Worker.Enabled), Status: a.serviceStatus(serviceWorker), Lanes: map[string]api.QueueLane{},
+		Enabled: a.WorkerEnabled, Status: a.workerStatus(), Lanes: map[string]api.QueueLane{},
 		Stats: api.QueueWorkerStats{
 			Claimed: stats.Claimed, Succeeded: stats.Succeeded, Retried: stats.Retried, Cancelled: stats.Cancelled,
 			Failed: stats.Failed, Lost: stats.Lost, Released: stats.Released, Reaped: stats.Reaped, Errors: stats.Errors,
 		},
 	}
-	for name, lane := range a.system.worker.Lanes() {
+	for name, lane := range a.Worker.Lanes() {
 		shown.Lanes[name] = api.QueueLane{Slots: lane.Slots, Busy: lane.Busy}
 	}
 	return shown
 }
 
-// serviceStatus is the supervisor's word for a service in the API's words.
-func (a *apiSource) serviceStatus(name string) string {
-	for _, s := range a.life.Snapshot() {
-		if s.Name != name {
-			continue
-		}
-		switch s.State {
-		case lifespan.StateReady:
-			return statusOK
-		case lifespan.StateDisabled:
-			return statusOff
-		default:
-			return string(s.State)
-		}
+// workerStatus is the supervisor's word for the worker in the API's words.
+func (a Snapshot) workerStatus() string {
+	switch state := a.WorkerState(); state {
+	case lifespan.StateReady:
+		return statusOK
+	case lifespan.StateDisabled:
+		return statusOff
+	default:
+		return string(state)
 	}
-	return statusOff
 }
 
-func (a *apiSource) fillJobs(ctx context.Context, q *api.Queue) error {
-	counts, err := a.system.queue.Counts(ctx)
+func (a Snapshot) fillJobs(ctx context.Context, q *api.Queue) error {
+	counts, err := a.Jobs.Counts(ctx)
 	if err != nil {
 		return err
 	}
@@ -106,7 +108,7 @@ func (a *apiSource) fillJobs(ctx context.Context, q *api.Queue) error {
 		Queued: counts[queue.StateQueued], Running: counts[queue.StateRunning], Succeeded: counts[queue.StateSucceeded],
 		Failed: counts[queue.StateFailed], Cancelled: counts[queue.StateCancelled],
 	}
-	depth, err := a.system.queue.Depth(ctx)
+	depth, err := a.Jobs.Depth(ctx)
 	if err != nil {
 		return err
 	}
@@ -121,8 +123,8 @@ func (a *apiSource) fillJobs(ctx context.Context, q *api.Queue) error {
 	return nil
 }
 
-func (a *apiSource) fillRunning(ctx context.Context, q *api.Queue) error {
-	running, err := a.system.queue.Running(ctx, shownRows)
+func (a Snapshot) fillRunning(ctx context.Context, q *api.Queue) error {
+	running, err := a.Jobs.Running(ctx, shownRows)
 	if err != nil {
 		return err
 	}
@@ -136,11 +138,11 @@ func (a *apiSource) fillRunning(ctx context.Context, q *api.Queue) error {
 			runs = append(runs, *r.RunID)
 		}
 	}
-	keys, err := a.system.tasks.Keys(ctx, tasks)
+	keys, err := a.Tasks.Keys(ctx, tasks)
 	if err != nil {
 		return err
 	}
-	agents, err := a.system.runs.Agents(ctx, runs)
+	agents, err := a.Runs.Agents(ctx, runs)
 	if err != nil {
 		return err
 	}
@@ -170,12 +172,12 @@ func shownRunning(r queue.Running, key string, agents map[uuid.UUID]string) api.
 	return shown
 }
 
-func (a *apiSource) fillTasks(ctx context.Context, q *api.Queue) error {
-	counts, err := a.system.tasks.Counts(ctx)
+func (a Snapshot) fillTasks(ctx context.Context, q *api.Queue) error {
+	counts, err := a.Tasks.Counts(ctx)
 	if err != nil {
 		return err
 	}
-	totals, err := a.system.queue.Counters(ctx)
+	totals, err := a.Jobs.Counters(ctx)
 	if err != nil {
 		return err
 	}
@@ -186,8 +188,8 @@ func (a *apiSource) fillTasks(ctx context.Context, q *api.Queue) error {
 	return nil
 }
 
-func (a *apiSource) fillMerges(ctx context.Context, q *api.Queue) error {
-	waiting, err := a.system.leases.Queue(ctx)
+func (a Snapshot) fillMerges(ctx context.Context, q *api.Queue) error {
+	waiting, err := a.Leases.Queue(ctx)
 	if err != nil {
 		return err
 	}
@@ -199,7 +201,7 @@ func (a *apiSource) fillMerges(ctx context.Context, q *api.Queue) error {
 			LastError: w.LastError, NextLookAt: w.NextLookAt,
 		})
 	}
-	leases, err := a.system.leases.Leases(ctx)
+	leases, err := a.Leases.Leases(ctx)
 	if err != nil {
 		return err
 	}
@@ -217,12 +219,12 @@ func (a *apiSource) fillMerges(ctx context.Context, q *api.Queue) error {
 	return nil
 }
 
-func (a *apiSource) fillAgents(ctx context.Context, q *api.Queue) error {
-	running, err := a.system.runs.AgentsRunning(ctx)
+func (a Snapshot) fillAgents(ctx context.Context, q *api.Queue) error {
+	running, err := a.Runs.AgentsRunning(ctx)
 	if err != nil {
 		return err
 	}
-	for _, agent := range a.system.catalog.current(ctx).Agents {
+	for _, agent := range a.Catalog.Current(ctx).Agents {
 		if _, runs := running[agent.Name]; !runs {
 			running[agent.Name] = 0
 		}
@@ -231,51 +233,4 @@ func (a *apiSource) fillAgents(ctx context.Context, q *api.Queue) error {
 		q.Agents = append(q.Agents, api.QueueAgent{Name: name, Running: int64(running[name])})
 	}
 	return nil
-}
-
-// Check implements httpapi.Readiness.
-func (a *apiSource) Check(ctx context.Context) []api.Check {
-	checks := []api.Check{a.checkDatabase(ctx), a.checkListener()}
-	for _, s := range a.life.Snapshot() {
-		if s.Name == serviceListener || s.Name == serviceHTTP || s.Name == serviceSystem || s.Name == serviceAgents {
-			continue
-		}
-		checks = append(checks, checkOf(s))
-	}
-	return checks
-}
-
-func (a *apiSource) checkDatabase(ctx context.Context) api.Check {
-	if err := a.system.pool.Ping(ctx); err != nil {
-		return failed("database", db.Code(err))
-	}
-	return api.Check{Name: "database", Status: httpapi.CheckOK}
-}
-
-// checkListener: without the listener everything works, at the pace of the poll, so it is no reason to be unready.
-func (a *apiSource) checkListener() api.Check {
-	check := api.Check{Name: "listener", Status: httpapi.CheckOK}
-	if l := a.listener.Load(); l == nil || !l.Connected() {
-		code := "not_connected"
-		check.Status, check.Code = httpapi.CheckOff, &code
-	}
-	return check
-}
-
-func checkOf(s lifespan.Status) api.Check {
-	switch s.State {
-	case lifespan.StateReady:
-		return api.Check{Name: s.Name, Status: httpapi.CheckOK}
-	case lifespan.StateDisabled:
-		return api.Check{Name: s.Name, Status: httpapi.CheckOff}
-	case lifespan.StateStarting, lifespan.StateBackoff, lifespan.StateStopped, lifespan.StateStale:
-	}
-	if s.LastError != "" {
-		return failed(s.Name, s.LastError)
-	}
-	return failed(s.Name, string(s.State))
-}
-
-func failed(name, code string) api.Check {
-	return api.Check{Name: name, Status: httpapi.CheckFailed, Code: &code}
 }

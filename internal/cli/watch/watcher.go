@@ -1,38 +1,39 @@
-package cli
+package watch
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"orch/api"
+	"orch/internal/cli/words"
 	"orch/internal/client"
 )
 
-// watched is the part of the client that watching a task needs.
-type watched interface {
+// Client is the part of the client that watching a task needs.
+type Client interface {
 	GetTask(ctx context.Context, key string) (api.TaskDetail, error)
 	TaskEvents(ctx context.Context, key string, params api.ListTaskEventsParams) (api.TaskEventList, error)
 	FollowLog(ctx context.Context, run uuid.UUID, offset int64, fn func(client.Chunk) error) (api.RunEnd, error)
 }
 
-// watchPoll is how often a task is looked at while nothing is followed.
-const watchPoll = 150 * time.Millisecond
+// PurposeAgent is the purpose of runs that agents did; others are of gates.
+const PurposeAgent = "agent"
 
-// retireWait bounds how long a watcher waits for the clean-up after a task's end.
-const retireWait = 30 * time.Second
+// poll is how often a task is looked at while nothing is followed.
+const poll = 150 * time.Millisecond
 
-// watcher follows one task to its end and hands everything that happens to a reporter, each thing once and in order.
-type watcher struct {
-	client watched
+// RetireWait bounds how long a watcher waits for the clean-up after a task's end.
+const RetireWait = 30 * time.Second
+
+// Watcher follows one task to its end and hands everything that happens to a reporter, each thing once and in order.
+type Watcher struct {
+	client Client
 	key    string
-	report reporter
+	report Reporter
 	cursor string             // of the events that were shown whole pages of
 	last   int64              // id of the last event that was shown
 	seen   map[uuid.UUID]bool // runs whose log was shown
@@ -40,22 +41,23 @@ type watcher struct {
 	tidy   bool
 }
 
-// reporter shows what a watcher saw.
-type reporter interface {
-	event(e api.TaskEvent)
-	runStarted(r api.Run)
-	runLog(text string)
-	runEnded(e api.RunEnd)
-	now(d api.TaskDetail) // the task as it is, for a progress line
+// Reporter shows what a watcher saw.
+type Reporter interface {
+	Event(e api.TaskEvent)
+	RunStarted(r api.Run)
+	RunLog(text string)
+	RunEnded(e api.RunEnd)
+	Now(d api.TaskDetail) // the task as it is, for a progress line
 }
 
-func newWatcher(client watched, key string, report reporter) *watcher {
-	return &watcher{client: client, key: key, report: report, seen: map[uuid.UUID]bool{}}
+// New makes a Watcher of the task with this key.
+func New(c Client, key string, report Reporter) *Watcher {
+	return &Watcher{client: c, key: key, report: report, seen: map[uuid.UUID]bool{}}
 }
 
-// toEnd returns the task once it needs nothing more from orch: done, cancelled, blocked, or waiting for a person, and
+// ToEnd returns the task once it needs nothing more from orch: done, cancelled, blocked, or waiting for a person, and
 // its workspace gone.
-func (w *watcher) toEnd(ctx context.Context) (api.TaskDetail, error) {
+func (w *Watcher) ToEnd(ctx context.Context) (api.TaskDetail, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var endedAt time.Time
@@ -73,11 +75,11 @@ func (w *watcher) toEnd(ctx context.Context) (api.TaskDetail, error) {
 			if endedAt.IsZero() {
 				endedAt = time.Now()
 			}
-			if w.tidy || detail.Task.State == api.TaskWaiting || time.Since(endedAt) > retireWait {
+			if w.tidy || detail.Task.State == api.TaskWaiting || time.Since(endedAt) > RetireWait {
 				return detail, nil
 			}
 		}
-		timer.Reset(watchPoll)
+		timer.Reset(poll)
 	}
 }
 
@@ -87,24 +89,24 @@ func atRest(t api.Task) bool {
 	case api.TaskDone, api.TaskCancelled, api.TaskBlocked:
 		return true
 	case api.TaskWaiting:
-		return t.WaitingFor != nil && *t.WaitingFor == waitingForPerson
+		return t.WaitingFor != nil && *t.WaitingFor == words.PersonLands
 	default:
 		return false
 	}
 }
 
 // look shows what is new: the log of runs first, since an event that tells of a run's end comes after its output.
-func (w *watcher) look(ctx context.Context) (api.TaskDetail, error) {
+func (w *Watcher) look(ctx context.Context) (api.TaskDetail, error) {
 	detail, err := w.client.GetTask(ctx, w.key)
 	if err != nil {
 		return detail, fmt.Errorf("look at task %s: %w", w.key, err)
 	}
-	w.report.now(detail)
+	w.report.Now(detail)
 	if err := w.events(ctx, beforeRun(detail.Runs, w.seen)); err != nil {
 		return detail, err
 	}
 	for _, run := range slices.Backward(detail.Runs) {
-		if w.seen[run.ID] || run.Purpose != purposeAgent || run.StartedAt == nil {
+		if w.seen[run.ID] || run.Purpose != PurposeAgent || run.StartedAt == nil {
 			continue
 		}
 		w.seen[run.ID] = true
@@ -118,7 +120,7 @@ func (w *watcher) look(ctx context.Context) (api.TaskDetail, error) {
 // beforeRun gives the start of the oldest agent's run that wasn't shown yet; events from before it are shown first.
 func beforeRun(runs []api.Run, seen map[uuid.UUID]bool) time.Time {
 	for _, run := range slices.Backward(runs) {
-		if !seen[run.ID] && run.Purpose == purposeAgent && run.StartedAt != nil {
+		if !seen[run.ID] && run.Purpose == PurposeAgent && run.StartedAt != nil {
 			return *run.StartedAt
 		}
 	}
@@ -126,7 +128,7 @@ func beforeRun(runs []api.Run, seen map[uuid.UUID]bool) time.Time {
 }
 
 // events shows the events that came since; with a time, only those up to it.
-func (w *watcher) events(ctx context.Context, until time.Time) error {
+func (w *Watcher) events(ctx context.Context, until time.Time) error {
 	for {
 		params := api.ListTaskEventsParams{}
 		if w.cursor != "" {
@@ -143,7 +145,7 @@ func (w *watcher) events(ctx context.Context, until time.Time) error {
 			if !until.IsZero() && e.At.After(until) {
 				return nil
 			}
-			w.report.event(e)
+			w.report.Event(e)
 			w.last = e.ID
 			switch e.Kind {
 			case "retired", "retire_failed":
@@ -162,9 +164,9 @@ func (w *watcher) events(ctx context.Context, until time.Time) error {
 }
 
 // follow shows one run's output to its end.
-func (w *watcher) follow(ctx context.Context, run api.Run) error {
-	w.report.runStarted(run)
-	lines := lineBuffer{emit: w.report.runLog}
+func (w *Watcher) follow(ctx context.Context, run api.Run) error {
+	w.report.RunStarted(run)
+	lines := lineBuffer{emit: w.report.RunLog}
 	end, err := w.client.FollowLog(ctx, run.ID, 0, func(c client.Chunk) error {
 		lines.add(c.Text)
 		return nil
@@ -173,51 +175,6 @@ func (w *watcher) follow(ctx context.Context, run api.Run) error {
 	if err != nil {
 		return fmt.Errorf("follow the log of run %s: %w", run.ID, err)
 	}
-	w.report.runEnded(end)
+	w.report.RunEnded(end)
 	return nil
 }
-
-// facts are the data of an event as far as people are shown them.
-type facts struct {
-	Stage    string `json:"stage"`
-	From     string `json:"from"`
-	To       string `json:"to"`
-	Round    int    `json:"round"`
-	Agent    string `json:"agent"`
-	Gate     string `json:"gate"`
-	Command  string `json:"command"`
-	ExitCode *int   `json:"exit_code"`
-	Output   string `json:"output"`
-	Reused   bool   `json:"reused"`
-	Code     string `json:"code"`
-	Commit   string `json:"commit"`
-	Ref      string `json:"ref"`
-	Outcome  string `json:"outcome"`
-}
-
-func factsOf(e api.TaskEvent) facts {
-	var f facts
-	_ = json.Unmarshal(e.Data, &f) // an event with other facts shows its reason alone
-	return f
-}
-
-func shortSHA(sha string) string {
-	if len(sha) > 10 {
-		return sha[:10]
-	}
-	return sha
-}
-
-// indent puts each line of a text behind a bar, at most the last n lines.
-func indent(text string, n int) []string {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	if len(lines) > n {
-		lines = append([]string{fmt.Sprintf("… %d lines before", len(lines)-n)}, lines[len(lines)-n:]...)
-	}
-	for i, line := range lines {
-		lines[i] = "    │ " + printable(line)
-	}
-	return lines
-}
-
-var errInterrupted = errors.New("interrupted")

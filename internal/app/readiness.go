@@ -1,0 +1,73 @@
+package app
+
+import (
+	"context"
+
+	"orch/api"
+	"orch/internal/db"
+	"orch/internal/httpapi"
+	"orch/internal/lifespan"
+)
+
+// readiness is httpapi.Readiness.
+type readiness struct {
+	*server
+	system *system
+}
+
+// Check implements httpapi.Readiness.
+func (r *readiness) Check(ctx context.Context) []api.Check {
+	checks := []api.Check{r.checkDatabase(ctx), r.checkListener()}
+	for _, s := range r.life.Snapshot() {
+		if s.Name == serviceListener || s.Name == serviceHTTP || s.Name == serviceSystem || s.Name == serviceAgents {
+			continue
+		}
+		checks = append(checks, checkOf(s))
+	}
+	return checks
+}
+
+func (r *readiness) checkDatabase(ctx context.Context) api.Check {
+	if err := r.system.pool.Ping(ctx); err != nil {
+		return failed("database", db.Code(err))
+	}
+	return api.Check{Name: "database", Status: httpapi.CheckOK}
+}
+
+// checkListener: without the listener everything works, at the pace of the poll, so it is no reason to be unready.
+func (r *readiness) checkListener() api.Check {
+	check := api.Check{Name: "listener", Status: httpapi.CheckOK}
+	if l := r.listener.Load(); l == nil || !l.Connected() {
+		code := "not_connected"
+		check.Status, check.Code = httpapi.CheckOff, &code
+	}
+	return check
+}
+
+func checkOf(s lifespan.Status) api.Check {
+	switch s.State {
+	case lifespan.StateReady:
+		return api.Check{Name: s.Name, Status: httpapi.CheckOK}
+	case lifespan.StateDisabled:
+		return api.Check{Name: s.Name, Status: httpapi.CheckOff}
+	case lifespan.StateStarting, lifespan.StateBackoff, lifespan.StateStopped, lifespan.StateStale:
+	}
+	if s.LastError != "" {
+		return failed(s.Name, s.LastError)
+	}
+	return failed(s.Name, string(s.State))
+}
+
+func failed(name, code string) api.Check {
+	return api.Check{Name: name, Status: httpapi.CheckFailed, Code: &code}
+}
+
+// state is the supervisor's word for a service; one that it doesn't know is off.
+func (s *server) state(name string) lifespan.State {
+	for _, service := range s.life.Snapshot() {
+		if service.Name == name {
+			return service.State
+		}
+	}
+	return lifespan.StateDisabled
+}

@@ -1,0 +1,90 @@
+package view
+
+import (
+	"context"
+	"errors"
+
+	"orch/api"
+	"orch/internal/httpapi"
+	"orch/internal/queue"
+)
+
+// Jobs is httpapi.Jobs.
+type Jobs struct{ Sources }
+
+// ListJobs implements httpapi.Jobs.
+func (a Jobs) ListJobs(ctx context.Context, filter httpapi.JobFilter) ([]api.Job, error) {
+	f := queue.Filter{State: queue.State(filter.State), Before: filter.Before, Limit: filter.Limit}
+	if filter.Task != "" {
+		t, err := Tasks(a).find(ctx, filter.Task)
+		if err != nil {
+			return nil, err
+		}
+		f.TaskID = t.ID
+	}
+	jobs, err := a.Jobs.List(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	return a.shownJobs(ctx, jobs)
+}
+
+func (a Jobs) shownJobs(ctx context.Context, jobs []queue.Job) ([]api.Job, error) {
+	var ids []int64
+	for _, j := range jobs {
+		if j.TaskID != nil {
+			ids = append(ids, *j.TaskID)
+		}
+	}
+	keys, err := a.Tasks.Keys(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	shown := make([]api.Job, 0, len(jobs))
+	for _, j := range jobs {
+		shown = append(shown, shownJob(j, keyOf(keys, j.TaskID)))
+	}
+	return shown, nil
+}
+
+// GetJob implements httpapi.Jobs.
+func (a Jobs) GetJob(ctx context.Context, id int64) (api.Job, error) {
+	job, err := a.Jobs.Get(ctx, id)
+	if errors.Is(err, queue.ErrNotFound) {
+		return api.Job{}, httpapi.NotFound("job")
+	}
+	if err != nil {
+		return api.Job{}, err
+	}
+	shown, err := a.shownJobs(ctx, []queue.Job{job})
+	if err != nil {
+		return api.Job{}, err
+	}
+	return shown[0], nil
+}
+
+// CancelJob implements httpapi.Jobs. A task's job isn't cancelled alone: the task would be left without one.
+func (a Jobs) CancelJob(ctx context.Context, id int64, _ string) (api.Job, error) {
+	job, err := a.Jobs.Get(ctx, id)
+	if errors.Is(err, queue.ErrNotFound) {
+		return api.Job{}, httpapi.NotFound("job")
+	}
+	if err != nil {
+		return api.Job{}, err
+	}
+	if job.State.Terminal() {
+		return api.Job{}, httpapi.Conflict("job_ended", "the job has ended already")
+	}
+	if job.TaskID != nil {
+		keys, err := a.Tasks.Keys(ctx, []int64{*job.TaskID})
+		if err != nil {
+			return api.Job{}, err
+		}
+		return api.Job{}, httpapi.Conflict("job_of_task",
+			"the job moves task "+keys[*job.TaskID]+": cancel the task, its job ends with it")
+	}
+	if _, err := a.Jobs.Cancel(ctx, id); err != nil {
+		return api.Job{}, err
+	}
+	return a.GetJob(ctx, id)
+}

@@ -1,0 +1,125 @@
+package view
+
+import (
+	"context"
+	"errors"
+
+	"orch/api"
+	"orch/internal/httpapi"
+	"orch/internal/task"
+)
+
+// shownRuns and shownEvents bound what one look at a task brings.
+const (
+	shownRuns   = 50
+	shownEvents = 50
+)
+
+// Tasks is httpapi.Tasks.
+type Tasks struct{ Sources }
+
+// ListTasks implements httpapi.Tasks.
+func (a Tasks) ListTasks(ctx context.Context, filter httpapi.TaskFilter) ([]api.Task, error) {
+	f := task.Filter{Repo: filter.Repo, Before: filter.Before, Limit: filter.Limit}
+	for _, state := range filter.States {
+		f.States = append(f.States, task.State(state))
+	}
+	found, err := a.Tasks.List(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	tasks := make([]api.Task, 0, len(found))
+	for _, t := range found {
+		tasks = append(tasks, a.shown(ctx, t))
+	}
+	return tasks, nil
+}
+
+// GetTask implements httpapi.Tasks.
+func (a Tasks) GetTask(ctx context.Context, key string) (api.TaskDetail, error) {
+	t, err := a.find(ctx, key)
+	if err != nil {
+		return api.TaskDetail{}, err
+	}
+	detail := api.TaskDetail{Task: a.shown(ctx, t), Events: []api.TaskEvent{}, Runs: []api.Run{}}
+	job, err := a.Jobs.ActiveForTask(ctx, t.ID)
+	if err != nil {
+		return api.TaskDetail{}, err
+	}
+	if job != nil {
+		shown := shownJob(*job, t.Key)
+		detail.Job = &shown
+	}
+	runs, err := a.Runs.Latest(ctx, t.ID, shownRuns)
+	if err != nil {
+		return api.TaskDetail{}, err
+	}
+	for _, run := range runs {
+		detail.Runs = append(detail.Runs, shownRun(run, t.Key))
+	}
+	events, err := a.Tasks.LastEvents(ctx, t.ID, shownEvents)
+	if err != nil {
+		return api.TaskDetail{}, err
+	}
+	for _, e := range events {
+		detail.Events = append(detail.Events, shownEvent(e))
+	}
+	return detail, nil
+}
+
+// TaskEvents implements httpapi.Tasks.
+func (a Tasks) TaskEvents(ctx context.Context, key string, filter httpapi.EventFilter) ([]api.TaskEvent, error) {
+	t, err := a.find(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	events, err := a.Tasks.EventsAfter(ctx, t.ID, filter.After, filter.Limit)
+	if err != nil {
+		return nil, err
+	}
+	shown := make([]api.TaskEvent, 0, len(events))
+	for _, e := range events {
+		shown = append(shown, shownEvent(e))
+	}
+	return shown, nil
+}
+
+// CancelTask implements httpapi.Tasks.
+func (a Tasks) CancelTask(ctx context.Context, key, actor string) (api.Task, error) {
+	t, err := a.Tasks.Cancel(ctx, key, actor)
+	switch {
+	case errors.Is(err, task.ErrNotFound):
+		return api.Task{}, httpapi.NotFound("task")
+	case errors.Is(err, task.ErrLandingStarted):
+		return api.Task{}, httpapi.Conflict("landing_started", "the landing has started: the task can't be cancelled any more")
+	case errors.Is(err, task.ErrEnded):
+		return api.Task{}, httpapi.Conflict("task_ended", "the task has ended already")
+	case err != nil:
+		return api.Task{}, err
+	}
+	return a.shown(ctx, t), nil
+}
+
+// RetryTask implements httpapi.Tasks.
+func (a Tasks) RetryTask(ctx context.Context, key, actor, note string) (api.Task, error) {
+	t, err := a.Tasks.Retry(ctx, key, actor, note)
+	switch {
+	case errors.Is(err, task.ErrNotFound):
+		return api.Task{}, httpapi.NotFound("task")
+	case errors.Is(err, task.ErrNotBlocked):
+		return api.Task{}, httpapi.Conflict("task_not_blocked", "the task isn't blocked: there is nothing to retry")
+	case errors.Is(err, task.ErrBusy):
+		return api.Task{}, httpapi.Conflict("task_busy", "a job of the task hasn't ended yet: try again in a moment")
+	case err != nil:
+		return api.Task{}, err
+	}
+	return a.shown(ctx, t), nil
+}
+
+func (a Tasks) find(ctx context.Context, key string) (task.Task, error) {
+	t, err := a.Tasks.Get(ctx, key)
+	if errors.Is(err, task.ErrNotFound) {
+		return task.Task{}, httpapi.NotFound("task")
+	}
+	return t, err
+}

@@ -1,0 +1,22 @@
+// Package view fills in what httpapi asks for: it puts what the stores know of tasks, jobs, runs and the queue into the
+// API's words, and what the API was asked into theirs.
+package view
+
+import (
+	"orch/internal/agent"
+	"orch/internal/app/catalog"
+	"orch/internal/forge"
+	"orch/internal/merge/lease"
+	"orch/internal/queue"
+	"orch/internal/task"
+)
+
+// Sources are what is looked at; all of them are needed.
+type Sources struct {
+	Catalog *catalog.Catalog
+	Forge   forge.Forge
+	Jobs    *queue.Queue
+	Tasks   *task.Store
+	Runs    *agent.Runs
+	Leases  *lease.Store
+}

@@ -1,0 +1,117 @@
+// Package words tells people in a few words what the API says in codes and numbers.
+package words
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"orch/api"
+)
+
+// PersonLands is what a task waits for whose tested branch a person is to land.
+const PersonLands = "person_lands"
+
+// State is a task's state in the few words that people see.
+func State(t api.Task) string {
+	switch t.State {
+	case api.TaskActive:
+		if t.Round > 1 {
+			return fmt.Sprintf("running, try %d of %d", t.Round, t.MaxRounds)
+		}
+		return "running"
+	case api.TaskWaiting:
+		return "waiting for " + waiting(t.WaitingFor)
+	case api.TaskBlocked:
+		return "needs you"
+	case api.TaskDone:
+		if t.LandedCommit != nil {
+			return "landed"
+		}
+		return "done"
+	default:
+		return string(t.State)
+	}
+}
+
+func waiting(code *string) string {
+	switch {
+	case code == nil:
+		return ""
+	case *code == PersonLands:
+		return "you to land it"
+	default:
+		return strings.ReplaceAll(*code, "_", " ")
+	}
+}
+
+// Job is how a job stands, to be put behind its state.
+func Job(j api.Job) string {
+	var b strings.Builder
+	if j.Phase != nil && j.State == api.JobRunning {
+		fmt.Fprintf(&b, ", %s", Phase(*j.Phase))
+	}
+	if j.Pid != nil {
+		fmt.Fprintf(&b, ", pid %d", *j.Pid)
+	}
+	if j.State == api.JobQueued && time.Until(j.RunAt) > time.Second {
+		fmt.Fprintf(&b, ", next look in %s", Elapsed(time.Until(j.RunAt)))
+	}
+	fmt.Fprintf(&b, "; attempt %d of %d", j.Attempt, j.MaxAttempts)
+	return b.String()
+}
+
+// Phase is what a job is doing.
+func Phase(phase string) string {
+	switch phase {
+	case "preparing":
+		return "preparing the workspace"
+	case "following":
+		return "the agent works"
+	case "gates":
+		return "gates are checked"
+	case "testing":
+		return "the merged commit is tested"
+	default:
+		return phase
+	}
+}
+
+// Ended is how a run ended.
+func Ended(e api.RunEnd) string {
+	switch {
+	case e.ExitCode != nil:
+		return fmt.Sprintf("exit code %d", *e.ExitCode)
+	case e.Signal != nil && *e.Signal != "":
+		return "signal " + *e.Signal
+	case e.Ended != nil:
+		return *e.Ended
+	default:
+		return "unknown"
+	}
+}
+
+// Elapsed renders a duration in a person's words: 0.4s, 12s, 3m05s, 2h10m.
+func Elapsed(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	default:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+}
+
+// Age is how long ago something was.
+func Age(since time.Time) string { return Elapsed(time.Since(since)) }
+
+// FirstLine is a text up to its first line break.
+func FirstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
