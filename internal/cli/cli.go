@@ -16,6 +16,7 @@ import (
 	"orch/internal/app"
 	"orch/internal/client"
 	"orch/internal/config"
+	"orch/internal/process"
 	"orch/internal/root"
 )
 
@@ -44,7 +45,7 @@ type grammar struct {
 	Run     runCommand     `cmd:"" help:"Take one task through agent, gate and merge, and wait for its end."`
 	Demo    demoCommand    `cmd:"" help:"Watch a scripted agent's change land, on a repository made for it."`
 	Init    initCommand    `cmd:"" help:"Add a repository to orch.yaml."`
-	Task    taskCommand    `cmd:"" help:"Add, list, show and cancel tasks."`
+	Task    taskCommand    `cmd:"" help:"Add, list, show, retry and cancel tasks."`
 	Job     jobCommand     `cmd:"" help:"List and show jobs, and read what they print."`
 	Queue   queueCommand   `cmd:"" help:"Show what runs and what waits."`
 	Migrate migrateCommand `cmd:"" help:"Bring the database's schema up to date, or say how it is."`
@@ -89,6 +90,9 @@ func Main(args []string, streams Streams) int {
 	if len(args) == 2 && args[0] == "shim" { // as small as it can be: one stays beside every agent
 		return (&shimCommand{Dir: args[1]}).exec()
 	}
+	if err := process.Protect(); err != nil { // a token may be in the environment, and agents of this user are about
+		return report(streams.Err, err)
+	}
 	ctx, hurry, done := watchSignals(streams.Signals)
 	defer done()
 	var g grammar
@@ -111,13 +115,23 @@ func Main(args []string, streams Streams) int {
 		return exited
 	}
 	if err != nil {
-		return report(streams.Err, &exitError{exitUsage, fmt.Errorf("%w (`orch --help` lists the commands)", err)})
+		return report(streams.Err, &exitError{exitUsage, fmt.Errorf("%w (see `%s --help`)", err, commandOf(err))})
 	}
 	s := &session{Streams: streams, ctx: ctx, hurry: hurry, global: &g}
 	if err := s.configure(parsed.Command()); err != nil {
 		return report(streams.Err, err)
 	}
 	return report(streams.Err, parsed.Run(s))
+}
+
+// commandOf names the command whose usage was wrong.
+func commandOf(err error) string {
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil {
+		if command := parse.Context.Selected(); command != nil {
+			return command.FullPath()
+		}
+	}
+	return "orch"
 }
 
 // configure reads the environment, unless the command needs none of it.
@@ -136,6 +150,11 @@ func (s *session) configure(command string) error {
 	s.cfg, s.warnings, err = config.Load(overrides)
 	if err == nil {
 		err = s.cfg.Validate()
+	}
+	if command != "serve" { // which logs them
+		for _, name := range s.warnings {
+			_, _ = fmt.Fprintf(s.Err, "orch: %s in the environment is no variable of orch's: is it misspelt?\n", name)
+		}
 	}
 	return err
 }

@@ -24,6 +24,7 @@ func (c *demoCommand) Run(s *session) error {
 		s.cfg = cfg
 	}
 	s.cfg.HTTP.URL = ""
+	s.cfg.Database.URL, s.cfg.Database.ListenURL, s.cfg.Database.AutoMigrate = config.Secret{}, config.Secret{}, true
 	if err := root.Prepare(s.cfg.Data.Root); err != nil {
 		return err
 	}

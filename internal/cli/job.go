@@ -98,6 +98,8 @@ func (c *jobShowCommand) Run(s *session) error {
 type jobLogCommand struct {
 	ID     int64 `arg:"" help:"Number of the job."`
 	Follow bool  `short:"f" help:"Stay until the run has ended, also over a restart of the server."`
+
+	next int64 // offset after what was printed
 }
 
 // errNoRun says that a job has no output to print.
@@ -114,9 +116,12 @@ func (c *jobLogCommand) Run(s *session) error {
 	if err != nil {
 		return err
 	}
+	out := terminal.Safe(s.Out)
 	if c.Follow {
 		end, err := server.FollowLog(s.ctx, id, 0, func(chunk client.Chunk) error {
-			_, err := io.WriteString(s.Out, chunk.Text)
+			s.dropped(chunk.Offset, &c.next)
+			c.next = chunk.End
+			_, err := io.WriteString(out, chunk.Text)
 			return err
 		})
 		if err != nil {
@@ -130,13 +135,22 @@ func (c *jobLogCommand) Run(s *session) error {
 		if err != nil {
 			return err
 		}
-		if _, err := s.Out.Write(part.Text); err != nil {
+		s.dropped(part.Offset, &offset)
+		if _, err := out.Write(part.Text); err != nil {
 			return err
 		}
 		if part.Next >= part.End || len(part.Text) == 0 {
 			return nil
 		}
 		offset = part.Next
+	}
+}
+
+// dropped tells that bytes are missing: a log that grew beyond its cap has lost its oldest ones.
+func (s *session) dropped(offset int64, next *int64) {
+	if offset > *next {
+		_, _ = fmt.Fprintf(s.Err, "orch: %d bytes were dropped here, the log had grown beyond its cap\n", offset-*next)
+		*next = offset
 	}
 }
 

@@ -99,14 +99,15 @@ func (s *session) runTask(ctx context.Context, server *client.Client, n api.NewT
 	if err != nil {
 		return refused(err)
 	}
+	repo := n.Adhoc.Path
 	d, err := s.watch(ctx, server, t.Key)
 	if err != nil && ctx.Err() != nil {
-		return s.abandon(server, t.Key) //nolint:contextcheck // ctx is over, that is why
+		return s.abandon(server, t.Key, repo) //nolint:contextcheck // ctx is over, that is why
 	}
 	if err != nil {
 		return err
 	}
-	return s.conclude(d)
+	return s.conclude(d, repo)
 }
 
 // refused takes the API's decoration off a refusal: on the command line its sentence is enough.
@@ -136,7 +137,7 @@ func (s *session) watch(ctx context.Context, server *client.Client, key string) 
 const abandonWait = 60 * time.Second
 
 // abandon cancels the task of an interrupted run and waits until nothing of it is left.
-func (s *session) abandon(server *client.Client, key string) error {
+func (s *session) abandon(server *client.Client, key, repo string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), abandonWait)
 	defer cancel()
 	_, _ = fmt.Fprintf(s.Err, "orch: interrupted: cancelling %s\n", key)
@@ -151,13 +152,13 @@ func (s *session) abandon(server *client.Client, key string) error {
 		return fmt.Errorf("%s is cancelled, but its clean-up didn't end in %s: %w", key, abandonWait, err)
 	}
 	if d.Task.State == api.TaskDone {
-		return s.conclude(d)
+		return s.conclude(d, repo)
 	}
 	return &exitError{exitFailed, fmt.Errorf("%s is cancelled%s", key, keptWords(d))}
 }
 
 // conclude says how the task ended, and makes the exit code of it.
-func (s *session) conclude(d api.TaskDetail) error {
+func (s *session) conclude(d api.TaskDetail, repo string) error {
 	t := d.Task
 	switch {
 	case t.State == api.TaskDone && t.LandedCommit != nil:
@@ -167,21 +168,26 @@ func (s *session) conclude(d api.TaskDetail) error {
 		s.say("%s is done", t.Key)
 		return nil
 	case t.State == api.TaskWaiting:
-		s.say("ready: the branch %s is tested and waits for you to land it on %s", t.Branch, t.Base)
+		s.say("ready: the branch %s waits for you to land it on %s", t.Branch, t.Base)
 		return nil
 	}
 	reason := value(t.Reason)
 	if reason == "" {
 		reason = "it was cancelled"
 	}
-	return &exitError{exitFailed, fmt.Errorf("%s did not land: %s%s", t.Key, terminal.Printable(reason), keptLine(d))}
+	return &exitError{exitFailed, fmt.Errorf("%s did not land: %s%s", t.Key, terminal.Printable(reason), keptLine(d, repo))}
 }
 
-func keptLine(d api.TaskDetail) string {
+// keptLine says where the work of a task is that didn't land, and how it could go on.
+func keptLine(d api.TaskDetail, repo string) string {
+	line := ""
 	if ref := words.SalvageRef(d.Events); ref != "" {
-		return "\nIts work is kept in the repository: git log " + ref
+		line = fmt.Sprintf("\nIts work is kept: git -C %s log %s", repo, ref)
 	}
-	return ""
+	if d.Task.State == api.TaskBlocked {
+		line += "\nTo let it go on: orch serve, then orch task retry " + d.Task.Key
+	}
+	return line
 }
 
 // say writes a closing sentence for people; programs read the JSON.
@@ -201,6 +207,9 @@ func (s *session) withServer(fn func(ctx context.Context, server *client.Client)
 	}
 	if !errors.Is(err, client.ErrNoServer) || s.cfg.HTTP.URL != "" {
 		return err
+	}
+	if !s.cfg.Worker.Enabled {
+		return &exitError{exitFailed, errors.New("ORCH_WORKER_ENABLED=false: no worker of this process would ever run the task")}
 	}
 	log, done, err := s.fileLogger()
 	if err != nil {

@@ -154,7 +154,9 @@ func (s *session) showTask(d api.TaskDetail) {
 	s.print("%s  %s", t.Key, terminal.Printable(t.Title))
 	s.print("  %s · stage %s · repository %s, %s → %s", words.State(t), t.Stage, t.Repo, t.Branch, t.Base)
 	if t.Reason != nil {
-		s.print("  why: %s", terminal.Printable(words.FirstLine(*t.Reason)))
+		for i, line := range strings.Split(strings.TrimSpace(*t.Reason), "\n") {
+			s.print("  %s %s", []string{"why:", "    "}[min(i, 1)], terminal.Printable(line))
+		}
 	}
 	if t.LandedCommit != nil {
 		s.print("  landed as %s", *t.LandedCommit)

@@ -96,12 +96,24 @@ func Fit(text string, width int) string {
 // person who watches it. Tabs stay.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r == '\t' {
-			return r
-		}
-		if r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0) {
+		if !printable(r) {
 			return -1
 		}
 		return r
 	}, text)
+}
+
+// printable says whether a character only prints: controls drive the terminal, and direction marks make a text read as
+// what it isn't. Tabs are harmless.
+func printable(r rune) bool {
+	switch {
+	case r == '\t':
+		return true
+	case r < ' ', r == 0x7f, r >= 0x80 && r < 0xa0: // C0, DEL, C1
+		return false
+	case r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f, r == 0x061c:
+		return false
+	default:
+		return true
+	}
 }

@@ -61,10 +61,13 @@ func (p *Plain) Close() {
 }
 
 // Now implements Reporter.
-func (p *Plain) Now(d api.TaskDetail) {
+func (p *Plain) Now(d api.TaskDetail) { p.set(doing(d)) }
+
+// set says what the progress line tells from now on.
+func (p *Plain) set(doing string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.doing = doing(d)
+	p.doing = doing
 }
 
 // doing says in few words what is going on with a task.
@@ -103,6 +106,7 @@ func (p *Plain) RunStarted(r api.Run) {
 		name = "agent"
 	}
 	p.say("%s works on %s, try %d", name, r.Stage, r.Round)
+	p.set(fmt.Sprintf("%s %s, try %d · %s", r.Task, r.Stage, r.Round, words.Phase("following")))
 }
 
 // RunLog implements Reporter.
@@ -110,6 +114,7 @@ func (p *Plain) RunLog(text string) { p.screen.Line("            │ %s", termin
 
 // RunEnded implements Reporter.
 func (p *Plain) RunEnded(e api.RunEnd) {
+	p.set(words.Phase("gates"))
 	if e.Ended != nil && *e.Ended == "exited" && e.ExitCode != nil && *e.ExitCode == 0 {
 		p.say("agent finished")
 		return
