@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -101,12 +102,7 @@ func check(t *testing.T, err error, ok bool, got any) {
 
 func TestNoServer(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	free := listener.Addr().String()
-	listener.Close()
+	const free = "127.0.0.1:1" // a freed port may be somebody else's a moment later
 	socket := socketPath(t)
 	for where, cfg := range map[string]client.Config{socket: {Socket: socket}, free: {URL: "http://" + free, Token: "secret"}} {
 		_, err := client.Dial(t.Context(), cfg)
@@ -118,6 +114,43 @@ func TestNoServer(t *testing.T) {
 		if _, err := client.Dial(t.Context(), client.Config{URL: bad}); err == nil || errors.Is(err, client.ErrNoServer) {
 			t.Errorf("%q: got %v", bad, err)
 		}
+	}
+}
+
+const anothersSocket = "CLIENT_TEST_SOCKET"
+
+// A socket that may not be opened says nothing about whether a server runs.
+func TestSocketOfAnotherUser(t *testing.T) {
+	if socket := os.Getenv(anothersSocket); socket != "" { // this is the other user
+		_, err := client.Dial(t.Context(), client.Config{Socket: socket})
+		want := "the socket " + socket + " belongs to another user: run this as that user"
+		if !errors.Is(err, client.ErrNotPermitted) || errors.Is(err, client.ErrNoServer) || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("got %v", err)
+		}
+		return
+	}
+	t.Parallel()
+	socket := socketPath(t)
+	apitest.Start(t, apitest.Config(&apitest.Backend{}, socket))
+	dir := filepath.Dir(socket)
+	program := filepath.Join(dir, "client.test")
+	// Not by this process: a child being forked would hold the copy open for writing, and so keep it from being run.
+	if out, err := exec.Command("cp", os.Args[0], program).CombinedOutput(); err != nil {
+		t.Fatalf("copy: %v: %s", err, out)
+	}
+	for path, mode := range map[string]os.FileMode{dir: 0o755, program: 0o755, socket: 0} { // 0: closed to its owner, too
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(program, "-test.run=^TestSocketOfAnotherUser$")
+	cmd.Dir, cmd.Env = "/", append(os.Environ(), anothersSocket+"="+socket)
+	if os.Geteuid() == 0 { // root may open every socket
+		const nobody = 65534
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -2,6 +2,7 @@ package orchyaml
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +15,16 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// ErrRepoExists says that the file has a repository of that name.
+// ErrRepoExists says that the file has that repository, be it by another name.
 var ErrRepoExists = errors.New("the repository is configured already")
+
+// NameTakenError says that the file has another repository of that name.
+type NameTakenError struct{ Name, File string }
+
+// Error implements error.
+func (e *NameTakenError) Error() string {
+	return fmt.Sprintf("the name %s is taken in %s; choose another with --name", e.Name, e.File)
+}
 
 // RepoEntry is a repository as AddRepo writes it; empty fields are left out and get their defaults when read.
 type RepoEntry struct {
@@ -43,10 +52,16 @@ agents:
 // fails with a message that says what to edit.
 func Template(agentCommand string) string {
 	if agentCommand == "" {
-		agentCommand = "echo 'edit agents.coder.command in orch.yaml: it does not say yet which agent program to run' >&2; exit 1"
+		agentCommand = placeholder
 	}
 	return fmt.Sprintf(newFile, scalar(agentCommand))
 }
+
+// placeholder stands in files that were made long ago too: what is recognised may grow, not change.
+const placeholder = "echo 'edit agents.coder.command in orch.yaml: it does not say yet which agent program to run' >&2; exit 1"
+
+// Placeholder says whether the agent is still the one of Template(""), which does nothing but fail.
+func (a Agent) Placeholder() bool { return strings.TrimSpace(a.Command.Shell) == placeholder }
 
 // AddRepo adds entry to the repositories in the file at path and changes nothing else in it, comments included. A
 // file that doesn't exist is made from Template(""). The result is read back as LoadFile does, with check, before it
@@ -78,8 +93,14 @@ func withRepo(path string, content []byte, entry RepoEntry, check PromptCheck) (
 		return nil, err
 	}
 	for _, repo := range doc.data.Repos {
-		if repo.Name == entry.Name {
+		same := entry.sameAs(repo, filepath.Dir(path))
+		switch {
+		case same && repo.Name == entry.Name:
 			return nil, fmt.Errorf("%w: %s", ErrRepoExists, path)
+		case same:
+			return nil, fmt.Errorf("%w, as %s: %s", ErrRepoExists, repo.Name, path)
+		case repo.Name == entry.Name:
+			return nil, &NameTakenError{Name: entry.Name, File: path}
 		}
 	}
 	changed, err := doc.insert(content, entry)
@@ -181,6 +202,17 @@ func (e RepoEntry) raw() repoYAML {
 	return repoYAML{Name: e.Name, Forge: ForgeLocal, Path: e.Path, Base: e.Base, Pipeline: e.Pipeline, Setup: e.Setup, Test: e.Test, Land: e.Land}
 }
 
+// sameAs says whether two entries of a file in dir are the same branch of the same repository.
+func (e RepoEntry) sameAs(other repoYAML, dir string) bool {
+	place := func(path, base string) string {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		return filepath.Clean(path) + "\x00" + cmp.Or(base, defaultBase)
+	}
+	return place(e.Path, e.Base) == place(other.Path, other.Base)
+}
+
 func (e RepoEntry) block(indent string) string {
 	raw := e.raw()
 	var b strings.Builder
@@ -211,11 +243,13 @@ func scalar(text string) string {
 	if got, ok := read["key"].(string); err == nil && ok && got == text && len(read) == 1 && !strings.ContainsAny(text, "#&*!|>'\"%@`{}[]\n\t\\") {
 		return text
 	}
-	quoted, err := json.Marshal(text) // a JSON string is a YAML string
-	if err != nil {
-		return "''" // strings always marshal
+	var quoted strings.Builder // a JSON string is a YAML string
+	enc := json.NewEncoder(&quoted)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(text); err != nil {
+		return "''" // strings always encode
 	}
-	return string(quoted)
+	return strings.TrimSuffix(quoted.String(), "\n")
 }
 
 // replaceFile writes content beside path and renames it over, so that a reader sees the old or the new file whole.

@@ -31,8 +31,20 @@ func TestAddRepoToNothing(t *testing.T) {
 	if err := addRepo(path, entry); !errors.Is(err, orchyaml.ErrRepoExists) {
 		t.Errorf("again: %v", err)
 	}
+	if text := read(t, path); strings.Contains(text, `\u`) || !file.Agents[0].Placeholder() {
+		t.Errorf("the placeholder isn't readable, or isn't recognised:\n%s", text)
+	}
 	if err := addRepo(path, orchyaml.RepoEntry{Name: "two", Path: "two", Test: "none"}); err != nil {
 		t.Error(err)
+	}
+	var taken *orchyaml.NameTakenError
+	err = addRepo(path, orchyaml.RepoEntry{Name: "demo", Path: "/srv/other", Test: "none"})
+	if !errors.As(err, &taken) || !strings.Contains(err.Error(), "the name demo is taken in "+path+"; choose another with --name") {
+		t.Errorf("another of that name: %v", err)
+	}
+	err = addRepo(path, orchyaml.RepoEntry{Name: "deux", Path: filepath.Join(filepath.Dir(path), "two"), Base: "main", Test: "none"})
+	if !errors.Is(err, orchyaml.ErrRepoExists) || !strings.Contains(err.Error(), "as two") {
+		t.Errorf("the same by another name: %v", err)
 	}
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); err != nil || left != nil {
 		t.Errorf("left behind %q, %v", left, err)
@@ -43,7 +55,12 @@ func TestTemplate(t *testing.T) {
 	t.Parallel()
 	const command = `my-agent --say "it's" # all`
 	file, err := parseFile("/orch.yaml", []byte(orchyaml.Template(command)))
-	if err != nil || len(file.Agents) != 1 || file.Agents[0].Command.Shell != command {
+	if err != nil || len(file.Agents) != 1 || file.Agents[0].Command.Shell != command || file.Agents[0].Placeholder() {
+		t.Errorf("%+v, %v", file, err)
+	}
+	// As files have it that were made when > and & were written as escapes.
+	old := strings.NewReplacer(">", `\u003e`, "&", `\u0026`).Replace(orchyaml.Template(""))
+	if file, err = parseFile("/orch.yaml", []byte(old)); err != nil || !file.Agents[0].Placeholder() {
 		t.Errorf("%+v, %v", file, err)
 	}
 }
