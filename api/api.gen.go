@@ -99,9 +99,9 @@ func (e TaskState) Valid() bool {
 // accepted over the unix socket only. Exactly one of `test_command` and `no_test`; at most one of `agent` and
 // `agent_command`.
 type Adhoc struct {
-	// Agent Name of a configured agent or of a preset.
+	// Agent Name of an agent in orch.yaml
 	//
-	// Example: claude
+	// Example: coder
 	Agent *string `json:"agent,omitempty"`
 
 	// AgentCommand Any program that edits the workspace and commits; run by `sh -c`.
@@ -109,7 +109,9 @@ type Adhoc struct {
 	// Example: ./agent.sh
 	AgentCommand *string `json:"agent_command,omitempty"`
 
-	// AgentEnv Names of variables of the server's environment to pass on to the agent; by default it gets a few harmless ones.
+	// AgentEnv Names of variables of the server's environment to pass on to the agent; by default it gets a few harmless
+	// ones. Names that begin with `ORCH_` are refused: orch keeps its own settings to itself.
+	//
 	//
 	// Example: ["ANTHROPIC_API_KEY"]
 	AgentEnv *[]string `json:"agent_env,omitempty"`
@@ -283,7 +285,7 @@ type NewTask struct {
 	// Example: demo
 	Repo *string `json:"repo,omitempty"`
 
-	// Title One line that says what is to be done.
+	// Title One line that says what is to be done, without control characters, of at most 300 bytes of UTF-8.
 	//
 	// Example: Fix the off-by-one in paging
 	Title string `json:"title"`

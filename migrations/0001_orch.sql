@@ -146,6 +146,8 @@ create table tasks (
   max_cost_usd  numeric(12, 4),
   land          boolean not null default true,
   overrides     jsonb not null default '{}',
+  root_id       uuid references roots (id), -- where its branch and workspace are, once work on it has begun
+  passed_commit text,                       -- what the gates of its last finished stage judged
   landed_commit text,
   created_at    timestamptz not null default now(),
   updated_at    timestamptz not null default now(),

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"orch/api"
+	"orch/internal/testdb"
 )
 
 // patientAgent commits only once the file go is there. It notes each start and writes to its log before and after.
@@ -205,6 +206,58 @@ func TestTwoTasksLandOneAfterTheOther(t *testing.T) {
 	}
 	if err := s.end(syscall.SIGTERM); err != nil {
 		t.Errorf("orch serve ended with %v", err)
+	}
+}
+
+// Two servers with a data root each work on one database: what the gates passed is what lands, wherever a task began.
+func TestTwoRootsOnOneDatabase(t *testing.T) {
+	t.Parallel()
+	const agent = `if [ "$ORCH_ROUND" = 1 ]; then echo BAD > "$ORCH_TASK.txt"; else test -s "$ORCH_TASK.txt" && echo GOOD > "$ORCH_TASK.txt"; fi
+git add . && git commit -qm "$ORCH_TASK $ORCH_ROUND"
+`
+	p := newPlace(t, agent)
+	p.env = []string{"ORCH_DATABASE_URL=" + testdb.URL(testdb.Empty(t)), "ORCH_AUTO_MIGRATE=true", "ORCH_POLL_S=0.2"}
+	p.write("root/orch.yaml", `
+repos: [{name: app, path: `+p.repo+`, test: none}]
+agents: {coder: {preset: command, command: sh `+p.dir+`/agent.sh}}
+pipelines:
+  default:
+    - {stage: development, agent: coder, gates: [commits, {command: "! grep -l BAD app-*.txt"}]}
+    - {stage: deploy, gates: [branch_mergeable]}
+`)
+	other := *p
+	other.root = filepath.Join(p.dir, "other")
+	other.write("other/orch.yaml", p.read("root/orch.yaml"))
+	one, two := p.serve(), other.serve()
+	var keys []string
+	for range 4 {
+		keys = append(keys, one.add("Be good"), two.add("Be good"))
+	}
+	roots := map[string]bool{}
+	for _, key := range keys {
+		d := one.landed(key)
+		if got := p.git("show", *d.Task.LandedCommit+":"+key+".txt"); got != "GOOD" {
+			t.Errorf("%s landed as %q", key, got)
+		}
+		if d.Task.Round != 2 {
+			t.Errorf("%s landed in round %d", key, d.Task.Round)
+		}
+		for _, root := range []string{p.root, other.root} {
+			if left, _ := filepath.Glob(filepath.Join(root, "workspaces", "app", "*")); len(left) > 0 && key == keys[len(keys)-1] {
+				t.Errorf("workspaces left: %s", left)
+			}
+			if runs, _ := filepath.Glob(filepath.Join(root, "runs", "*-*")); len(runs) > 0 {
+				roots[root] = true
+			}
+		}
+	}
+	if len(roots) != 2 {
+		t.Logf("one server did it all; %d of 2 roots had runs", len(roots))
+	}
+	for _, s := range []*server{one, two} {
+		if err := s.end(syscall.SIGTERM); err != nil {
+			t.Errorf("orch serve ended with %v", err)
+		}
 	}
 }
 

@@ -28,6 +28,7 @@ type place struct {
 	dir  string
 	root string
 	repo string
+	env  []string // more variables for orch
 }
 
 // newPlace makes a repository with a test script, an agent, and an orch.yaml for them. The agent is a shell script.
@@ -98,6 +99,7 @@ func (p *place) command(args ...string) *exec.Cmd {
 	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), "ORCH_ROOT="+p.root, "ORCH_HTTP_ADDR=127.0.0.1:0", "ORCH_LOG_FORMAT=json", "ORCH_KILL_GRACE_S=1",
 		"ORCH_API_TOKEN=", "ORCH_MAX_CONCURRENCY=4")
+	cmd.Env = append(cmd.Env, p.env...)
 	return cmd
 }
 

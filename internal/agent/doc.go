@@ -20,13 +20,15 @@
 //	                  start_by. One of an earlier grant is forbidden at once: a late shim finds that and starts nothing
 //	alive             followed
 //	finished          its result is returned
-//	dead              the shim was killed: what is left of the run is ended first, then it counts as crashed;
-//	                  as interrupted when the whole boot is over
+//	dead              the shim left no record that can be read: what is left of the run is ended first, then it counts as
+//	                  crashed; as interrupted when it was of another boot or pid namespace, as in a restarted container
+//	unknown           its lock can't be examined: looked at again later
 //
 // A run that never started, or that was cancelled, says nothing about the work: it is consumed here and a new one starts.
 //
 // Every write on behalf of the job goes through the lease. The end of a run is the exception: it is a fact about a
 // process of this data root, true whoever holds the job, so it is written under the condition that none was written yet.
+// Once it is noted the row is enough: nothing that happens to the directory keeps the result from being used.
 //
 // # Leaving
 //

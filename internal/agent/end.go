@@ -11,6 +11,16 @@ import (
 	"orch/internal/process"
 )
 
+// endSoon is end, for no longer than the run's own grace allows.
+func (r *Runs) endSoon(ctx context.Context, run Run, why process.Why) error {
+	ctx, stop := context.WithTimeoutCause(ctx, r.cfg.KillGrace+endPatience, errStillThere)
+	defer stop()
+	if err := r.end(ctx, run, why); err != nil {
+		return fmt.Errorf("end run %s: %w", run.ID, err)
+	}
+	return nil
+}
+
 // end stops a run for a reason, waits until nothing of it is left, and notes it. An intent is forbidden instead.
 func (r *Runs) end(ctx context.Context, run Run, why process.Why) error {
 	for {
@@ -172,20 +182,28 @@ func (r *Runs) judge(ctx context.Context, run Run) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	st, err := shim.State()
+	exit, err := shim.Wait(ctx)
+	if errors.Is(err, process.ErrShimDead) {
+		exit, err = r.withoutRecord(run, shim)
+	}
 	if err != nil {
 		return Result{}, err
 	}
-	exit, err := shim.Wait(ctx)
-	switch {
-	case errors.Is(err, process.ErrShimDead) && st.Rebooted:
-		exit = process.Exit{Why: process.WhyInterrupted, Error: "the machine was restarted"}
-	case errors.Is(err, process.ErrShimDead):
-		exit = process.Exit{Why: process.WhyShimDead, Error: err.Error()}
-	case err != nil:
-		return Result{}, err
-	}
 	return result(run, exit, shim.Log())
+}
+
+// withoutRecord is the end of a run whose shim died. Where the shim doesn't tell any more in which boot and pid
+// namespace it was, the row does: its starter's.
+func (r *Runs) withoutRecord(run Run, shim *process.Run) (process.Exit, error) {
+	st, err := shim.State()
+	if err != nil {
+		return process.Exit{}, err
+	}
+	elsewhere := run.BootID != r.cfg.Self.BootID || run.PIDNamespace != r.cfg.Self.PIDNamespace
+	if st.Interrupted || elsewhere && st.PIDs.Shim.IsZero() {
+		return process.Exit{Why: process.WhyInterrupted, Error: "its machine or container was restarted"}, nil
+	}
+	return process.Exit{Why: process.WhyShimDead, Error: process.ErrShimDead.Error()}, nil
 }
 
 func lost(run Run, reason string) Result {
@@ -210,22 +228,22 @@ func result(run Run, exit process.Exit, log *process.Log) (Result, error) {
 	}, nil
 }
 
-// stored is the result of a run whose end was noted before: as the row has it, with what only the directory holds.
-func (r *Runs) stored(run Run) (Result, error) {
+// stored is the result of a run whose end was noted before: as the row has it, with what only the directory holds, as
+// far as that can still be read.
+func (r *Runs) stored(ctx context.Context, run Run) Result {
 	res := Result{RunID: run.ID, Summary: run.Summary, Question: run.Question, CostUSD: run.CostUSD}
-	if shim, err := process.OpenRun(r.dir(run.ID)); err == nil {
-		st, err := shim.State()
-		if err != nil {
-			return Result{}, err
-		}
+	shim, err := process.OpenRun(r.dir(run.ID))
+	if err == nil {
+		var tail []byte
+		st, unread := shim.State()
 		if st.Exit != nil {
 			res.Exit = *st.Exit
 		}
-		tail, err := shim.Log().Tail(tailBytes)
-		if err != nil {
-			return Result{}, err
-		}
-		res.LogTail = lastOf(tail)
+		tail, err = shim.Log().Tail(tailBytes)
+		res.LogTail, err = lastOf(tail), errors.Join(unread, err)
+	}
+	if err != nil && !errors.Is(err, process.ErrNoRun) {
+		r.log.WarnContext(ctx, "run directory can't be read", slog.String("run_id", run.ID.String()), slog.Any("error", err))
 	}
 	res.Exit.Code, res.Exit.LogBytes = run.ExitCode, run.LogBytes
 	if run.Signal != nil {
@@ -237,5 +255,5 @@ func (r *Runs) stored(run Run) (Result, error) {
 	if run.Outcome != nil {
 		res.Outcome = *run.Outcome
 	}
-	return res, nil
+	return res
 }

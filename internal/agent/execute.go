@@ -98,7 +98,7 @@ func (a *attempt) finish(ctx context.Context, run Run, shim *process.Run) (Resul
 		if err := context.Cause(ctx); errors.Is(err, queue.ErrCancelRequested) {
 			return Result{}, err
 		}
-		return a.stored(run)
+		return a.stored(ctx, run), nil
 	default:
 		return a.follow(ctx, run, shim)
 	}

@@ -177,8 +177,8 @@ func TestStartThatFails(t *testing.T) {
 			t.Fatal("no error")
 		}
 		b.wantNothingOpen(t)
-		if l.Job().PinnedRoot != nil {
-			t.Error("still pinned")
+		if l.Job().RunID != nil {
+			t.Error("the job is still tied to it")
 		}
 	})
 	t.Run("shim comes to nothing", func(t *testing.T) {

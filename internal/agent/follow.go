@@ -28,6 +28,8 @@ const (
 var (
 	errStartOver = errors.New("start_by has passed")
 	errAgain     = errors.New("try again")
+	// errStillThere means that a run didn't end within its grace and patience.
+	errStillThere = errors.New("run is still there")
 )
 
 // follow waits for the end of a run that isn't known to have ended, and notes it.
@@ -43,6 +45,7 @@ func (a *attempt) follow(ctx context.Context, run Run, shim *process.Run) (Resul
 	case errors.Is(err, queue.ErrCancelRequested):
 		return Result{}, a.cancel(ctx, run)
 	case errors.Is(err, process.ErrUnknown):
+		a.log.WarnContext(ctx, "run can't be judged, tried again", slog.String("run_id", run.ID.String()), slog.Any("error", err))
 		return Result{}, &queue.SnoozeError{After: elsewhereAfter, WaitingFor: "run_unknown"}
 	default:
 		return Result{}, err
@@ -219,9 +222,7 @@ func (a *attempt) ended(ctx context.Context, run Run) (Result, error) {
 // cancel ends the run, waits for that and notes it. The run's own grace bounds it, not the lease: whoever asked for
 // the cancellation is told only when nothing runs any more.
 func (a *attempt) cancel(ctx context.Context, run Run) error {
-	ctx, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), a.cfg.KillGrace+endPatience, errStartOver)
-	defer stop()
-	if err := a.end(ctx, run, process.WhyCancelled); err != nil {
+	if err := a.endSoon(context.WithoutCancel(ctx), run, process.WhyCancelled); err != nil {
 		return fmt.Errorf("cancel run: %w", err)
 	}
 	return queue.ErrCancelRequested

@@ -17,7 +17,9 @@ func (r *Runs) Latest(ctx context.Context, taskID int64, limit int) ([]Run, erro
 		pgx.NamedArgs{"task": taskID, "limit": limit})
 }
 
-// EndTask ends every living run of a task that belongs to this root: the task was cancelled while no job followed them.
+// EndTask ends every run of a task that belongs to this root and whose end isn't noted, and notes it: the task was
+// cancelled while no job followed them. An intent is forbidden, and one that had ended by itself keeps its own outcome.
+// Not one run that can't be ended keeps the others from it. It may be repeated, also at the same time.
 func (r *Runs) EndTask(ctx context.Context, taskID int64) error {
 	runs, err := r.many(ctx, "where task_id = @task and root_id = @root and state <> 'finished' order by created_at, id",
 		pgx.NamedArgs{"task": taskID, "root": r.cfg.RootID})
@@ -26,7 +28,7 @@ func (r *Runs) EndTask(ctx context.Context, taskID int64) error {
 	}
 	var failed []error
 	for _, run := range runs {
-		failed = append(failed, r.end(ctx, run, process.WhyCancelled))
+		failed = append(failed, r.endSoon(ctx, run, process.WhyCancelled))
 	}
 	return errors.Join(failed...)
 }

@@ -15,6 +15,7 @@ import (
 	"orch/internal/app/catalog"
 	"orch/internal/config/orchyaml"
 	"orch/internal/gate"
+	"orch/internal/git"
 	"orch/internal/queue"
 	"orch/internal/stage"
 	"orch/internal/task"
@@ -104,7 +105,7 @@ func (c commands) RunCommand(ctx context.Context, l *queue.Lease, r gate.Command
 		return gate.CommandResult{}, err
 	}
 	// The run is over and its output kept elsewhere; what can't be removed now goes with the task.
-	_ = os.RemoveAll(dir)
+	_ = git.RemoveAll(dir)
 	return gate.CommandResult{
 		RunID: result.RunID, ExitCode: result.Exit.Code, Why: string(result.Exit.Why),
 		Duration: took(result), OutputTail: result.LogTail,
@@ -124,7 +125,7 @@ func (p *places) makeCheckout(ctx context.Context, t task.Task, dir, commit stri
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(filepath.Dir(dir), 0o755)); err != nil { //nolint:gosec // the data root above it is closed
+	if err := errors.Join(git.RemoveAll(dir), os.MkdirAll(filepath.Dir(dir), 0o755)); err != nil { //nolint:gosec // the data root above it is closed
 		return fmt.Errorf("make room for a checkout: %w", err)
 	}
 	return m.Checkout(ctx, dir, commit)

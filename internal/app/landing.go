@@ -32,8 +32,9 @@ func (a landingTasks) Load(ctx context.Context, id int64) (merge.Task, error) {
 		return merge.Task{}, err
 	}
 	return merge.Task{
-		ID: t.ID, Key: t.Key, Repo: t.Repo, Title: t.Title, Branch: t.Branch, BaseBranch: t.BaseBranch,
-		Stage: t.Stage, Round: t.Round, Priority: t.Priority, Land: t.Land, Open: !t.State.Ended(),
+		ID: t.ID, Key: t.Key, Repo: t.Repo, Location: t.Location, Title: t.Title, Branch: t.Branch, BaseBranch: t.BaseBranch,
+		Stage: t.Stage, Round: t.Round, Priority: t.Priority, Head: t.PassedCommit, Land: t.Land,
+		Open: !t.State.Ended(),
 	}, nil
 }
 

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -111,17 +112,20 @@ func (s *system) wireWorker(cfg *config.Config, log *slog.Logger) error {
 	stages := stage.NewHandler(stage.Config{
 		Store: s.tasks, Agents: agents{s.runs, s.catalog}, Gates: stageGates{s.gates}, Workspaces: s.places,
 		ConsumeTx: agent.ConsumeTx, CountRuns: s.runs.CountAgentRuns,
-		EndRuns: func(ctx context.Context, _ *queue.Lease, taskID int64) error { return s.runs.EndTask(ctx, taskID) }, Logger: log,
+		EndRuns:    func(ctx context.Context, _ *queue.Lease, taskID int64) error { return s.runs.EndTask(ctx, taskID) },
+		LivingRuns: s.runs.CountLiving, Logger: log,
 	})
 	landing, err := merge.NewHandler(merge.Config{
 		Store: s.merges, Tasks: landingTasks{s.tasks}, Mirrors: s.places.mirrors, Catalog: landingCatalog{s.catalog, s.tasks},
 		Tester: landingTester{s.catalog, s.tasks, s.gates}, Forge: s.forge, Committer: git.Committer(), Logger: log,
+		EndRuns: s.runs.EndTask,
 	})
 	if err != nil {
 		return err
 	}
 	retire := stage.NewRetireHandler(stage.RetireConfig{
-		Store: s.tasks, Queue: s.queue, Remains: s.places, Publisher: s.places, ConsumeAllTx: agent.ConsumeAllTx, Logger: log,
+		Store: s.tasks, Queue: s.queue, Remains: s.places, Publisher: s.places, EndRuns: s.runs.EndTask,
+		ConsumeAllTx: agent.ConsumeAllTx, Logger: log,
 	})
 	s.worker, err = worker.New(worker.Config{
 		Queue: s.queue,
@@ -152,28 +156,21 @@ func (s *system) stopLandingTx(ctx context.Context, tx pgx.Tx, taskID int64) (bo
 	return true, s.merges.AbandonTx(ctx, tx, taskID, "cancelled")
 }
 
-// recover gives back what dead processes of this data root held, and notes how runs ended that nobody watched. It is
-// done at the start and again and again: another process of this root may have died meanwhile.
-func (s *system) recover(ctx context.Context, log *slog.Logger) error {
-	released, err := s.queue.ReleaseDead(ctx, s.root.ID(), func(w queue.Worker) bool {
+// recover gives back what dead processes of this data root held, what any worker's lease ran out on, and notes how
+// runs ended that nobody watched. It is done at the start and again and again. Each part is done whatever the others
+// meet.
+func (s *system) recover(ctx context.Context) error {
+	_, dead := s.queue.ReleaseDead(ctx, s.root.ID(), func(w queue.Worker) bool {
 		return process.Probe(identityOf(w)) == process.Dead
 	})
-	for _, job := range released {
-		log.WarnContext(ctx, "job of a dead worker released", slog.Int64("job_id", job.ID), slog.String("kind", job.Kind),
-			slog.Int("attempt", job.Attempt), slog.Int("recoveries", job.Recoveries))
-	}
-	if err != nil {
-		return fmt.Errorf("release jobs of dead workers: %w", err)
-	}
-	if err := s.runs.Recover(ctx); err != nil {
-		return fmt.Errorf("note ended runs: %w", err)
-	}
-	_, err = s.leases.Reclaim(ctx, func(h lease.Holder) lease.Verdict {
+	_, expired := s.queue.ReleaseExpired(ctx, s.queue.LeaseTTL())
+	runs := s.runs.Recover(ctx)
+	_, leases := s.leases.Reclaim(ctx, func(h lease.Holder) lease.Verdict {
 		return verdictOf(process.Probe(process.Identity{
 			Host: h.Host, BootID: h.BootID, PIDNamespace: h.PIDNamespace, PID: h.PID, StartedAt: h.PIDStartedAt,
 		}))
 	})
-	return err
+	return errors.Join(dead, expired, runs, leases)
 }
 
 func identityOf(w queue.Worker) process.Identity {
@@ -196,7 +193,7 @@ func (s *system) recovery(ctx context.Context, every time.Duration, log *slog.Lo
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
-		if err := s.recover(ctx, log); err != nil && ctx.Err() == nil {
+		if err := s.recover(ctx); err != nil && ctx.Err() == nil {
 			log.ErrorContext(ctx, "recovery incomplete, tried again", slog.String("code", db.Code(err)), slog.Any("error", err))
 		}
 		ready()

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,7 +79,7 @@ func (p *places) Prepare(ctx context.Context, t task.Task) (stage.Workspace, err
 	if err != nil {
 		return stage.Workspace{}, err
 	}
-	ref, err := p.nextSalvage(ctx, m, t)
+	ref, err := workspace.NextSalvageRef(ctx, m, t.Key)
 	if err != nil {
 		return stage.Workspace{}, err
 	}
@@ -93,22 +94,12 @@ func (p *places) workspace(ctx context.Context, m *git.Mirror, t task.Task, star
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // the data root above it is closed
 		return nil, fmt.Errorf("make the workspace's directory: %w", err)
 	}
-	return workspace.Open(ctx, m, workspace.Spec{Dir: dir, Branch: t.Branch, Start: start, Author: git.Identity{
-		Name: "orch agent", Email: "agent@localhost",
-	}})
+	return workspace.Open(ctx, m, p.spec(t, start))
 }
 
-// nextSalvage names a salvage ref that the mirror hasn't got yet.
-func (p *places) nextSalvage(ctx context.Context, m *git.Mirror, t task.Task) (string, error) {
-	for n := 1; ; n++ {
-		ref := stage.SalvageRef(t.Key, n)
-		_, err := m.Ref(ctx, ref)
-		if errors.Is(err, git.ErrNoRef) {
-			return ref, nil
-		}
-		if err != nil {
-			return "", err
-		}
+func (p *places) spec(t task.Task, start string) workspace.Spec {
+	return workspace.Spec{
+		Dir: p.Dir(t), Branch: t.Branch, Start: start, Author: git.Identity{Name: "orch agent", Email: "agent@localhost"},
 	}
 }
 
@@ -122,16 +113,16 @@ func (p *places) Inspect(ctx context.Context, t task.Task) (stage.Head, error) {
 	if err != nil {
 		return stage.Head{}, fmt.Errorf("find branch %s of %s: %w", t.BaseBranch, t.Location, err)
 	}
-	w, err := p.workspace(ctx, m, t, base)
+	w, err := workspace.At(ctx, m, p.spec(t, base))
 	if err != nil {
 		return stage.Head{}, err
 	}
 	head := stage.Head{}
 	if head.Commit, err = w.Head(ctx); err != nil {
-		return stage.Head{}, err
+		return stage.Head{}, asBranchError(err)
 	}
 	if head.Dirty, err = w.Dirty(ctx); err != nil {
-		return stage.Head{}, err
+		return stage.Head{}, asBranchError(err)
 	}
 	if head.Tree, err = m.Tree(ctx, head.Commit); err != nil {
 		return stage.Head{}, err
@@ -141,6 +132,14 @@ func (p *places) Inspect(ctx context.Context, t task.Task) (stage.Head, error) {
 	}
 	head.Base, err = p.forkPoint(ctx, m, base, head.Commit)
 	return head, err
+}
+
+// asBranchError tells what an agent did to its workspace from what befell the machine.
+func asBranchError(err error) error {
+	if broken, ok := errors.AsType[*workspace.Error](err); ok {
+		return &stage.BranchError{Detail: broken.Detail, Err: broken.Err}
+	}
+	return err
 }
 
 // forkPoint is the commit of the base branch that the task's branch starts from; a branch without a common history has
@@ -164,45 +163,82 @@ func (p *places) Publish(ctx context.Context, t task.Task, ref string) error {
 }
 
 // Salvage implements stage.Remains.
-func (p *places) Salvage(ctx context.Context, t task.Task, ref string, onlyDirty bool) (string, error) {
+func (p *places) Salvage(ctx context.Context, t task.Task, onlyDirty bool) error {
 	m, err := p.mirror(ctx, t)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if _, err := os.Lstat(p.Dir(t)); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Lstat(p.Dir(t)); errors.Is(err, fs.ErrNotExist) {
 		if onlyDirty {
-			return "", nil
+			return nil
 		}
-		return p.salvageBranch(ctx, m, t, ref)
+		return p.salvageBranch(ctx, m, t)
 	}
-	w, err := p.workspace(ctx, m, t, "")
+	w, err := workspace.At(ctx, m, p.spec(t, "refs/remotes/origin/"+t.BaseBranch))
 	if err != nil {
-		return "", err
+		return err
 	}
 	if onlyDirty {
 		dirty, err := w.Dirty(ctx)
-		if err != nil || len(dirty) == 0 {
-			return "", err
+		if _, broken := errors.AsType[*workspace.Error](err); !broken && (err != nil || len(dirty) == 0) {
+			return err // what is broken is kept, since nobody can say what it holds
 		}
 	}
-	return w.Salvage(ctx, ref)
+	ref, err := workspace.NextSalvageRef(ctx, m, t.Key)
+	if err != nil {
+		return err
+	}
+	_, err = w.Salvage(ctx, ref)
+	return err
 }
 
-// salvageBranch keeps what orch imported of a branch whose workspace is gone already.
-func (p *places) salvageBranch(ctx context.Context, m *git.Mirror, t task.Task, ref string) (string, error) {
+// salvageBranch keeps what orch imported of a branch whose workspace is gone already, unless it is kept somewhere.
+func (p *places) salvageBranch(ctx context.Context, m *git.Mirror, t task.Task) error {
 	head, err := m.Ref(ctx, branchRef(t))
 	if errors.Is(err, git.ErrNoRef) {
-		return "", nil
+		return nil
 	}
 	if err != nil {
-		return "", err
+		return err
+	}
+	list, err := workspace.Salvages(ctx, m, t.Key)
+	if err != nil {
+		return err
+	}
+	safe := make([]string, 0, len(list)+1)
+	for _, kept := range list {
+		safe = append(safe, kept.Commit)
 	}
 	if base, err := m.Base(ctx, t.BaseBranch); err == nil {
-		if in, err := m.IsAncestor(ctx, head, base); err != nil || in {
-			return "", err
+		safe = append(safe, base)
+	}
+	for _, commit := range safe {
+		if in, err := m.IsAncestor(ctx, head, commit); err != nil || in {
+			return err
 		}
 	}
-	return head, m.SetRef(ctx, ref, head, "")
+	ref, err := workspace.NextSalvageRef(ctx, m, t.Key)
+	if err != nil {
+		return err
+	}
+	return m.SetRef(ctx, ref, head, git.Absent)
+}
+
+// Salvages implements stage.Remains.
+func (p *places) Salvages(ctx context.Context, t task.Task) ([]stage.Salvaged, error) {
+	m, err := p.mirror(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	list, err := workspace.Salvages(ctx, m, t.Key)
+	if err != nil {
+		return nil, err
+	}
+	salvaged := make([]stage.Salvaged, len(list))
+	for i, kept := range list {
+		salvaged[i] = stage.Salvaged{Ref: kept.Ref, Commit: kept.Commit}
+	}
+	return salvaged, nil
 }
 
 // Remove implements stage.Remains.
@@ -211,16 +247,10 @@ func (p *places) Remove(ctx context.Context, t task.Task) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Lstat(p.Dir(t)); err == nil {
-		w, err := p.workspace(ctx, m, t, "")
-		if err != nil {
-			return err
-		}
-		if err := w.Remove(ctx); err != nil {
-			return err
-		}
+	if err := workspace.Remove(ctx, m, p.Dir(t), t.Branch); err != nil {
+		return err
 	}
-	if err := os.RemoveAll(p.checkouts(t)); err != nil {
+	if err := git.RemoveAll(p.checkouts(t)); err != nil {
 		return fmt.Errorf("remove checkouts: %w", err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -19,8 +20,12 @@ import (
 	"orch/api"
 )
 
-// ErrNoServer says that nobody answers at the address.
-var ErrNoServer = errors.New("no server is running")
+var (
+	// ErrNoServer says that nobody answers at the address.
+	ErrNoServer = errors.New("no server is running")
+	// ErrNotPermitted says that the server's socket may not be opened: a server may well be running.
+	ErrNotPermitted = errors.New("run this as that user")
+)
 
 // maxAnswer bounds what an answer may hold.
 const maxAnswer = 64 << 20
@@ -59,11 +64,13 @@ type Client struct {
 	api       *api.Client
 	transport *http.Transport
 	where     string
+	bySocket  bool
 	timeout   time.Duration
 	maxOutage time.Duration
 }
 
-// Dial makes a client and checks that a server answers; ErrNoServer if none does.
+// Dial makes a client and checks that a server answers; ErrNoServer if none does,
+// ErrNotPermitted if the socket is another user's.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	c, err := newClient(cfg)
 	if err != nil {
@@ -91,7 +98,7 @@ func newClient(cfg Config) (*Client, error) {
 	}
 	base := cfg.URL
 	if cfg.Socket != "" {
-		base, c.where = "http://localhost", cfg.Socket
+		base, c.where, c.bySocket = "http://localhost", cfg.Socket, true
 		c.transport.Proxy = nil
 		c.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", cfg.Socket)
@@ -227,13 +234,17 @@ func (c *Client) do(ctx context.Context, doing string, send func(context.Context
 	return body, response.Header, nil
 }
 
-// explain tells a server that isn't there from one that broke off: only in the first case nothing can have happened.
+// explain tells a server that couldn't be reached from one that broke off: only in the first case nothing can have
+// happened.
 func (c *Client) explain(ctx context.Context, doing string, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
+		if c.bySocket && errors.Is(op.Err, fs.ErrPermission) {
+			return fmt.Errorf("%s: the socket %s belongs to another user: %w", doing, c.where, ErrNotPermitted)
+		}
 		return fmt.Errorf("%s: %w at %s: %w", doing, ErrNoServer, c.where, op.Err)
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok { // it repeats method and address

@@ -69,6 +69,7 @@ const (
 	CodeNotRepository  Code = "not_a_repository"
 	CodeNotToplevel    Code = "not_the_toplevel"
 	CodeLinkedWorktree Code = "linked_worktree"
+	CodeForeign        Code = "repository_of_another" // another user owns it
 	CodeNoCommits      Code = "no_commits"
 	CodeNoBranch       Code = "unknown_branch"
 	CodeDirty          Code = "checkout_dirty"

@@ -79,8 +79,8 @@ func TestCommand_JudgesExactlyTheCommit(t *testing.T) {
 	if n := b.unconsumed(); n != 0 {
 		t.Errorf("%d runs weren't consumed", n)
 	}
-	if job := l.Job(); job.PinnedRoot != nil || job.RunID != nil {
-		t.Error("the job is still pinned")
+	if job := l.Job(); job.RunID != nil || job.PinnedRoot == nil || *job.PinnedRoot != b.worker.RootID {
+		t.Error("the job is still tied to the run, or not to the root that has the branch")
 	}
 	if key := b.runner.asked[0].Key; key != "gate:command:"+d.Hash()+":"+red.Commit {
 		t.Error(key)

@@ -2,18 +2,17 @@ package httpapi
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"orch/api"
+	"orch/internal/httpapi/form"
 	"orch/internal/httpapi/front"
 	"orch/internal/httpapi/queueview"
 	"orch/internal/httpapi/snapshot"
@@ -22,7 +21,7 @@ import (
 const (
 	defaultLimit = 50
 	maxLimit     = 200
-	maxKey       = 200
+	maxKey       = 200 // of a task's key and of a repository's name, in bytes
 )
 
 // handlers implements the generated server interface.
@@ -181,19 +180,11 @@ func page(limit *int, cursor *string) (size int, after int64, err error) {
 	if cursor == nil || *cursor == "" {
 		return size, 0, nil
 	}
-	raw, err := base64.RawURLEncoding.DecodeString(*cursor)
-	if err == nil {
-		after, err = strconv.ParseInt(string(raw), 10, 64)
-	}
-	if err != nil || after < 1 {
+	after, ok := form.Cursor(*cursor)
+	if !ok {
 		return 0, 0, badParameter("cursor", "must be the next_cursor of an earlier answer")
 	}
 	return size, after, nil
-}
-
-func cursorAt(id int64) *string {
-	text := base64.RawURLEncoding.EncodeToString(strconv.AppendInt(nil, id, 10))
-	return &text
 }
 
 // cut shortens items, which were asked for with one more than a page holds, to a page.
@@ -202,13 +193,21 @@ func cut[T any](items []T, size int, id func(T) int64) (page []T, next *string) 
 		return orEmpty(items), nil
 	}
 	page = items[:size]
-	return page, cursorAt(id(page[size-1]))
+	return page, new(form.CursorAt(id(page[size-1])))
 }
 
-// checkKey refuses what can't be a task's key before the database is asked.
+// checkKey refuses what can't be a task's key before the database is asked, and doesn't repeat it.
 func checkKey(key string) error {
-	if key == "" || len(key) > maxKey || strings.ContainsRune(key, 0) {
+	if key == "" || len(key) > maxKey || !form.Readable(key) {
 		return NotFound("such task")
+	}
+	return nil
+}
+
+// checkFilter refuses what can't be the value of a parameter that selects the items of a list.
+func checkFilter(name, text string) error {
+	if len(text) > maxKey || !form.Storable(text) {
+		return badParameter(name, fmt.Sprintf("must be UTF-8 text without NUL, of at most %d bytes", maxKey))
 	}
 	return nil
 }

@@ -18,10 +18,8 @@ func (h *handlers) ListJobs(ctx context.Context, request api.ListJobsRequestObje
 		return nil, badParameter("state", "must be queued, running, succeeded, failed or cancelled")
 	}
 	task := value(request.Params.Task)
-	if task != "" {
-		if err := checkKey(task); err != nil {
-			return nil, err
-		}
+	if err := checkFilter("task", task); err != nil {
+		return nil, err
 	}
 	jobs, err := h.jobs.ListJobs(ctx, JobFilter{State: state, Task: task, Before: before, Limit: size + 1})
 	if err != nil {

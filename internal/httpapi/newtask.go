@@ -13,7 +13,7 @@ import (
 
 const (
 	maxName     = 200
-	maxTitle    = 300
+	maxTitle    = 300 // as in package task
 	maxBodyText = 256 << 10
 	maxCommand  = 8192
 	maxPath     = 4096
@@ -33,7 +33,7 @@ func newTask(body api.NewTask) (NewTask, error) {
 	c.Check(task.Repo != "" || body.Adhoc != nil, "repo", "must name a configured repository")
 	c.Line("repo", task.Repo, maxName)
 	c.Check(task.Title != "", "title", "must not be empty")
-	c.Line("title", task.Title, maxTitle)
+	c.Plain("title", task.Title, maxTitle)
 	c.Text("body", task.Body, maxBodyText)
 	c.Line("base", task.Base, maxName)
 	c.Check(form.BranchName(task.Base), "base", "must be the name of a branch")
@@ -65,6 +65,7 @@ func newAdhoc(c *form.Checker, body api.Adhoc) *Adhoc {
 	c.Check(len(adhoc.AgentEnv) <= maxVariables, "adhoc.agent_env", fmt.Sprintf("must not name more than %d variables", maxVariables))
 	c.Check(!slices.ContainsFunc(adhoc.AgentEnv, func(name string) bool { return !form.VariableName(name) }), "adhoc.agent_env",
 		"must hold names of variables: letters, digits and _, not beginning with a digit")
+	c.Check(!slices.ContainsFunc(adhoc.AgentEnv, form.OwnVariable), "adhoc.agent_env", "must not name orch's own variables")
 	c.Text("adhoc.setup", adhoc.Setup, maxCommand)
 	if body.TimeoutS != nil {
 		seconds := *body.TimeoutS

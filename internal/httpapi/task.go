@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"orch/api"
+	"orch/internal/httpapi/form"
 	"orch/internal/httpapi/front"
 )
 
@@ -25,7 +26,11 @@ func (h *handlers) ListTasks(ctx context.Context, request api.ListTasksRequestOb
 		}
 	}
 	slices.Sort(states)
-	filter := TaskFilter{States: slices.Compact(states), Repo: value(request.Params.Repo), Before: before, Limit: size + 1}
+	repo := value(request.Params.Repo)
+	if err := checkFilter("repo", repo); err != nil {
+		return nil, err
+	}
+	filter := TaskFilter{States: slices.Compact(states), Repo: repo, Before: before, Limit: size + 1}
 	tasks, err := h.tasks.ListTasks(ctx, filter)
 	if err != nil {
 		return nil, err
@@ -91,7 +96,7 @@ func (h *handlers) ListTaskEvents(
 	items, next := cut(events, size, func(e api.TaskEvent) int64 { return e.ID })
 	answer := api.ListTaskEvents200JSONResponse{Items: fillEvents(items), NextCursor: next, LastCursor: request.Params.Cursor}
 	if len(items) > 0 {
-		answer.LastCursor = cursorAt(items[len(items)-1].ID)
+		answer.LastCursor = new(form.CursorAt(items[len(items)-1].ID))
 	}
 	return answer, nil
 }

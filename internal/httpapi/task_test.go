@@ -68,6 +68,7 @@ func TestBadTasksAreRefusedByField(t *testing.T) {
 		`{}`:                                                                                 "invalid repo title",
 		`{"repo":"d","title":"a\nb"}`:                                                        "invalid title",
 		`{"repo":"d","title":"a\u0000b"}`:                                                    "invalid title",
+		`{"repo":"d","title":"a\u001b[2Jb"}`:                                                 "invalid title",
 		`{"repo":"d","title":"x","body":"\u0000"}`:                                           "invalid body",
 		`{"repo":"d","title":"` + long + `"}`:                                                "invalid title",
 		`{"repo":"d","title":"x","priority":101}`:                                            "invalid priority",
@@ -78,6 +79,7 @@ func TestBadTasksAreRefusedByField(t *testing.T) {
 		`{"title":"x","adhoc":{"path":"/a","no_test":true,"agent_env":["1X"]}}`:              "invalid adhoc.agent_env",
 		`{"title":"x","adhoc":{"path":"/a","no_test":true,"agent_env":["A=b"]}}`:             "invalid adhoc.agent_env",
 		`{"title":"x","adhoc":{"path":"/a","no_test":true,"agent_env":"A"}}`:                 "invalid adhoc.agent_env",
+		`{"title":"x","adhoc":{"path":"/a","no_test":true,"agent_env":["A","ORCH_X"]}}`:      "invalid adhoc.agent_env",
 		`{"title":"x","adhoc":{"path":"/a"}}`:                                                "invalid adhoc.test_command",
 		`{"title":"x","adhoc":{"path":"/a","no_test":false}}`:                                "invalid adhoc.test_command",
 		`{"title":"x","adhoc":{"path":"/a","no_test":true,"test_command":"x"}}`:              "invalid adhoc.test_command",
@@ -108,6 +110,45 @@ func TestBadTasksAreRefusedByField(t *testing.T) {
 	}
 	if n := len(s.Created()); n != 0 {
 		t.Errorf("%d tasks were made", n)
+	}
+}
+
+// A title is limited in bytes, and what is wrong with it is named.
+func TestTitles(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for title, want := range map[string]string{
+		strings.Repeat("ä", 151): "must not be longer than 300 bytes",
+		`a\tb`:                   "must be one line of UTF-8 text without control characters",
+	} {
+		got := s.ask(t, http.MethodPost, "/tasks", `{"repo":"d","title":"`+title+`"}`).problem(t, http.StatusUnprocessableEntity, "invalid")
+		if got.Detail != "title: "+want {
+			t.Errorf("%s: %s", title, got.Detail)
+		}
+	}
+	fits := `{"repo":"d","title":"` + strings.Repeat("ä", 150) + `"}`
+	decode[api.Task](t, s.ask(t, http.MethodPost, "/tasks", fits), http.StatusCreated)
+}
+
+// What PostgreSQL would refuse as no text is the client's mistake and no failure of the server.
+func TestBytesThatAreNoText(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for _, bad := range []string{"%ff", "a%00", "%c3"} {
+		for _, list := range []string{"/tasks?repo=", "/jobs?task="} {
+			problem := s.ask(t, http.MethodGet, list+bad, "").problem(t, http.StatusBadRequest, "bad_parameter")
+			if problem.Errors == nil || !strings.HasSuffix(list, "?"+(*problem.Errors)[0].Field+"=") {
+				t.Errorf("%s%s: %s", list, bad, problem.Detail)
+			}
+		}
+		path := "/tasks/" + bad
+		s.ask(t, http.MethodGet, path, "").problem(t, http.StatusNotFound, "not_found")
+		s.ask(t, http.MethodGet, path+"/events", "").problem(t, http.StatusNotFound, "not_found")
+		s.tell(t, http.MethodPost, path+"/cancel", "").problem(t, http.StatusNotFound, "not_found")
+		s.tell(t, http.MethodPost, path+"/retry", `{}`).problem(t, http.StatusNotFound, "not_found")
+	}
+	if logged := s.logs.String(); strings.Contains(logged, `"level":"ERROR"`) {
+		t.Errorf("the log has an error: %s", logged)
 	}
 }
 

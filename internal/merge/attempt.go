@@ -2,11 +2,13 @@ package merge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/forge"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
 )
@@ -51,6 +53,14 @@ type attempt struct {
 	Wait       time.Duration `db:"-"` // until the next look; written only
 }
 
+// definition is what was settled with the intent: enough to bring it to its end, whatever the catalogue says by now.
+func (a attempt) definition(t Task) Definition {
+	return Definition{
+		Repo:   forge.Repo{Name: a.Repo, Location: t.Location, Base: a.Target},
+		Target: a.Target, Method: a.Method, Test: a.Definition, Land: true,
+	}
+}
+
 // turn is the attempt as it stands in the line of its target.
 func (a attempt) turn() lease.Turn {
 	return lease.Turn{
@@ -64,6 +74,49 @@ func (a attempt) sameKey(b attempt) bool {
 		a.Definition == b.Definition
 }
 
+const attemptColumns = `id, task_id, repo, target, branch, step, method, coalesce(base_old, '') as base_old,
+	coalesce(head_sha, '') as head_sha, coalesce(land_sha, '') as land_sha, coalesce(land_tree, '') as land_tree,
+	coalesce(definition, '') as definition, coalesce(evidence_id, 0) as evidence_id,
+	coalesce(lease_epoch, 0) as lease_epoch, tries, coalesce(last_error, '') as last_error`
+
+// intentTx finds the attempt of the task whose intent is open; nil when there is none. While the caller's job runs
+// under its epoch, nobody else writes or resolves an intent of its task.
+func intentTx(ctx context.Context, tx pgx.Tx, taskID int64) (*attempt, error) {
+	rows, err := tx.Query(ctx, `select `+attemptColumns+` from merge_attempts
+		where task_id = $1 and finished_at is null and step in ('landing', 'landed')`, taskID)
+	if err != nil {
+		return nil, fmt.Errorf("look for a landing intent: %w", err)
+	}
+	a, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[attempt])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil //nolint:nilnil // no intent is an answer
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for a landing intent: %w", err)
+	}
+	return a, nil
+}
+
+// abandonedAs is the code with which others closed the attempt (AbandonTx), "" when it is open.
+func abandonedAs(ctx context.Context, tx pgx.Tx, a attempt) (code string, err error) {
+	err = tx.QueryRow(ctx, `select case when step = 'returned' then coalesce(last_error, '') else '' end
+		from merge_attempts where id = $1`, a.ID).Scan(&code)
+	if err != nil {
+		return "", fmt.Errorf("look what became of merge attempt %d: %w", a.ID, err)
+	}
+	return code, nil
+}
+
+// madeFromTx says whether a landing of the task made the commit land by replaying head.
+func madeFromTx(ctx context.Context, tx pgx.Tx, taskID int64, land, head string) (made bool, err error) {
+	err = tx.QueryRow(ctx, `select exists (select from merge_attempts
+		where task_id = $1 and land_sha = $2 and head_sha = $3)`, taskID, land, head).Scan(&made)
+	if err != nil {
+		return false, fmt.Errorf("look for the landing that made %s: %w", land, err)
+	}
+	return made, nil
+}
+
 // openAttemptTx finds the open attempt of the task or begins one, and makes it the job's. Where the work is to land
 // is settled by the intent and can't change after it.
 func (s *Store) openAttemptTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t Task, d Definition) (attempt, error) {
@@ -75,11 +128,7 @@ func (s *Store) openAttemptTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t 
 			repo = case when a.step in ('landing', 'landed') then a.repo else excluded.repo end,
 			target = case when a.step in ('landing', 'landed') then a.target else excluded.target end,
 			method = case when a.step in ('landing', 'landed') then a.method else excluded.method end
-		returning id, task_id, repo, target, branch, step, method, coalesce(base_old, '') as base_old,
-			coalesce(head_sha, '') as head_sha, coalesce(land_sha, '') as land_sha,
-			coalesce(land_tree, '') as land_tree, coalesce(definition, '') as definition,
-			coalesce(evidence_id, 0) as evidence_id, coalesce(lease_epoch, 0) as lease_epoch, tries,
-			coalesce(last_error, '') as last_error`,
+		returning `+attemptColumns,
 		pgx.NamedArgs{
 			"task": t.ID, "job": l.Job().ID, "epoch": l.Job().Epoch, "repo": d.Repo.Name, "target": d.Target,
 			"branch": t.Branch, "method": d.Method,

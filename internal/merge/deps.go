@@ -20,9 +20,11 @@ type Task struct {
 	ID         int64
 	Key        string
 	Repo       string
+	Location   string // of the repository, as the task was made for it
 	Title      string
 	Branch     string // its branch's short name, e.g. orch/demo-7
 	BaseBranch string
+	Head       string // commit that the gates of its last passed stage judged: only this one lands; "" = unknown
 	Stage      string
 	Round      int
 	Priority   int
@@ -77,7 +79,8 @@ type Mirrors interface {
 	Open(ctx context.Context, repo forge.Repo) (*git.Mirror, error)
 }
 
-// Definition is how a task's work is to be landed, taken from the server's configuration, never from a branch.
+// Definition is how a task's work is to be landed, taken from the server's configuration, never from a branch. An open
+// intent needs none: what was settled with it is in the attempt.
 type Definition struct {
 	Repo   forge.Repo // Location is what the mirror fetches
 	Target string     // target branch

@@ -20,13 +20,14 @@ import (
 // taskTable is the task store as a landing sees it, on the real tables.
 type taskTable struct {
 	pool *pgxpool.Pool
+	head map[int64]string // commits that the gates passed, where they are known
 }
 
 func (s *taskTable) Load(ctx context.Context, id int64) (Task, error) {
-	t := Task{ID: id}
-	err := s.pool.QueryRow(ctx, `select key, repo, title, branch, base_branch, stage, round, priority, land,
-		state in ('active', 'waiting') from tasks where id = $1`, id).Scan(&t.Key, &t.Repo, &t.Title, &t.Branch,
-		&t.BaseBranch, &t.Stage, &t.Round, &t.Priority, &t.Land, &t.Open)
+	t := Task{ID: id, Head: s.head[id]}
+	err := s.pool.QueryRow(ctx, `select key, repo, location, title, branch, base_branch, stage, round, priority, land,
+		state in ('active', 'waiting') from tasks join repositories on name = repo where id = $1`, id).Scan(&t.Key, &t.Repo,
+		&t.Location, &t.Title, &t.Branch, &t.BaseBranch, &t.Stage, &t.Round, &t.Priority, &t.Land, &t.Open)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return t, ErrSuperseded
 	}
@@ -151,6 +152,9 @@ func (w *world) cancel(ctx context.Context, task int64) error {
 		}
 		if started {
 			return errTooLate
+		}
+		if err := w.store.AbandonTx(ctx, tx, task, CodeCancelled); err != nil {
+			return err
 		}
 		if job != nil {
 			if _, err := queue.CancelTx(ctx, tx, job.ID); err != nil {

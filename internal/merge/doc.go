@@ -18,8 +18,9 @@
 // again: the same base, head and method give the same commit, and a result whose key (base, commit, definition)
 // didn't change is not asked for twice.
 //
-//   - preparing: fetch; find out whether the work is upstream already; replay the branch onto the target's commit;
-//     keep the result as refs/orch/land/<key> in the mirror and its id in land_sha. A conflict returns the task.
+//   - preparing: fetch; refuse a branch that isn't at the commit which the task's gates passed; find out whether the
+//     work is upstream already; replay the branch onto the target's commit; keep the result as refs/orch/land/<key> in
+//     the mirror and its id in land_sha. A conflict returns the task.
 //   - testing: the injected Tester tests exactly land_sha. Red returns the task.
 //   - landing: the intent. One transaction locks the task's row (a cancel that came first wins), and records what
 //     will be landed on what. From here on cancelling is refused, and the handler no longer listens to a cancel.
@@ -30,7 +31,15 @@
 // # After a crash
 //
 // An open intent is resolved by looking at the repository. land_sha is in the target's history: landed. The target
-// is still at base_old: the same land_sha is landed. Anything else: the base moved, prepare anew.
+// is still at base_old: the same land_sha is landed. Anything else: the base moved, prepare anew. The configuration
+// isn't asked before that: a repository that it has lost meanwhile doesn't keep a landing from being recorded. Where
+// the repository is comes from the task's row, the rest from the attempt.
+//
+// # Cancel
+//
+// Up to the intent a cancel wins. Whoever cancels the task closes the attempt (AbandonTx), so the handler may learn of
+// it from its next write before the job is told; both end the job as cancelled. A run that the job is still pinned by
+// is ended then, and also when the task has moved on: no later job would follow it.
 //
 // # Problems
 //

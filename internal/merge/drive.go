@@ -22,6 +22,7 @@ type drive struct {
 	right   *lease.Right
 	attempt attempt
 
+	defined  bool // def is the catalogue's, not only what was settled with an intent
 	prepared bool // in this drive: what is in attempt was compared with the repository
 	intended bool // in this drive: the intent was just written, no one can have landed it yet
 	ended    bool // a transaction that ended the job was committed
@@ -83,6 +84,26 @@ func (d *drive) steps(ctx context.Context) error {
 	return nil
 }
 
+// define asks the catalogue how to land, unless it was asked. A drive that found an open intent gets here only when
+// nothing was landed and it begins anew.
+func (d *drive) define(ctx context.Context) error {
+	if d.defined {
+		return nil
+	}
+	def, err := d.h.cfg.Catalog.Definition(ctx, d.task)
+	if err != nil {
+		return fmt.Errorf("find how to land %s: %w", d.task.Key, err)
+	}
+	if def.Method == "" {
+		def.Method = MethodRebase
+	}
+	if d.right != nil && (def.Repo.Name != d.attempt.Repo || def.Target != d.attempt.Target) {
+		return &queue.SnoozeError{WaitingFor: WaitingForLease} // this drive holds the lease of another target
+	}
+	d.def, d.defined = def, true
+	return nil
+}
+
 func (d *drive) step(ctx context.Context) error {
 	switch {
 	case d.attempt.Step.intended():
@@ -95,6 +116,9 @@ func (d *drive) step(ctx context.Context) error {
 		}
 		return d.land(ctx)
 	case !d.prepared:
+		if err := d.define(ctx); err != nil {
+			return err
+		}
 		return d.prepare(ctx)
 	case d.attempt.Step == StepTesting:
 		return d.test(ctx)
@@ -142,13 +166,43 @@ func (d *drive) end(ctx context.Context, next attempt, fn func(tx pgx.Tx) error)
 
 // settle decides what an error of a step means for the job.
 func (d *drive) settle(ctx context.Context, err error) error {
-	if ctx.Err() != nil && !d.attempt.Step.intended() && !errors.Is(err, queue.ErrLeaseLost) {
-		err = context.Cause(ctx) // a git or database error is then but its echo
+	if !d.attempt.Step.intended() {
+		err = over(ctx, err)
 	}
 	// What is written now is written although the context may be over.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.h.cfg.LandTimeout)
+	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.h.cfg.LandTimeout)
 	defer cancel()
+	if !errors.Is(err, lease.ErrLost) {
+		err = d.conclude(settling, err)
+	}
+	if errors.Is(err, lease.ErrLost) { // found out now, or by what was to be written
+		err = d.lost(settling)
+	}
+	return err
+}
 
+// lost is the answer of a drive that may not write any more although it has its job: somebody has the merge lease, or
+// closed the attempt because the task is cancelled, which the job may not have been told yet.
+func (d *drive) lost(ctx context.Context) error {
+	if !d.attempt.Step.intended() {
+		code := ""
+		err := fenced(ctx, d.job, func(tx pgx.Tx) (err error) {
+			code, err = abandonedAs(ctx, tx, d.attempt)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if code == CodeCancelled {
+			return queue.ErrCancelRequested
+		}
+	}
+	d.h.log.WarnContext(ctx, "merge lease lost", d.facts()...)
+	return &queue.SnoozeError{After: d.h.cfg.WaitPoll, WaitingFor: WaitingForLease}
+}
+
+// conclude ends the job, or returns what the worker is to do with it.
+func (d *drive) conclude(ctx context.Context, err error) error {
 	var snooze *queue.SnoozeError
 	var problem *stepError
 	switch {
@@ -157,9 +211,6 @@ func (d *drive) settle(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, queue.ErrLeaseLost), errors.Is(err, queue.ErrStopping):
 		return err
-	case errors.Is(err, lease.ErrLost):
-		d.h.log.WarnContext(ctx, "merge lease lost", d.facts()...)
-		return &queue.SnoozeError{After: d.h.cfg.WaitPoll, WaitingFor: WaitingForLease}
 	case errors.Is(err, ErrSuperseded):
 		next := d.attempt
 		next.Step, next.LastError = StepReturned, CodeSuperseded
@@ -167,7 +218,8 @@ func (d *drive) settle(ctx context.Context, err error) error {
 	case errors.Is(err, queue.ErrCancelRequested):
 		next := d.attempt
 		next.Step, next.LastError = StepReturned, CodeCancelled
-		if err := d.write(ctx, next, nil); err != nil {
+		// Whoever cancelled the task has closed the attempt already.
+		if err := d.write(ctx, next, nil); err != nil && !errors.Is(err, lease.ErrLost) {
 			return err
 		}
 		return queue.ErrCancelRequested

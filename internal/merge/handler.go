@@ -50,6 +50,10 @@ type Config struct {
 	MaxTries    int                                          // problems and moved bases until the attempt is parked; default 20
 	OnReclaim   func(ctx context.Context, r lease.Reclaimed) // told of a lease that was taken over at acquire; may be nil
 
+	// EndRuns ends every run of the task that still lives here. It is called for a job that is pinned by such a run when
+	// nobody will follow it any more: the task was cancelled, or has moved on. nil = there are none.
+	EndRuns func(ctx context.Context, taskID int64) error
+
 	failpoint func(point string) // tests end the handler's goroutine here, as a crash would
 }
 
@@ -94,52 +98,124 @@ func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
 	if err := l.Job().Decode(&args); err != nil {
 		return err
 	}
-	task, err := h.cfg.Tasks.Load(ctx, args.TaskID)
+	err := h.land(ctx, l, args)
+	if errors.Is(err, queue.ErrCancelRequested) && !l.Ended() {
+		// A test may be running that was begun under an earlier grant, and this one never came to follow it.
+		if err := h.endRuns(ctx, l, args.TaskID); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (h *Handler) land(ctx context.Context, l *queue.Lease, args Args) error {
+	task, intent, err := h.load(ctx, l, args.TaskID)
 	if err != nil && !errors.Is(err, ErrSuperseded) {
-		return fmt.Errorf("load task: %w", err)
+		return err
 	}
 	if err != nil || !task.Open || task.Stage != args.Stage || task.Round != args.Round {
 		return h.superseded(ctx, l, args.TaskID)
 	}
-	def, err := h.cfg.Catalog.Definition(ctx, task)
+	d := &drive{h: h, job: l, task: task}
+	entering := ctx
+	if intent != nil {
+		// The target may have moved: nothing but the repository says how that ended, so nothing else is asked.
+		d.def = intent.definition(task)
+		var cancel context.CancelFunc
+		entering, cancel = context.WithTimeout(context.WithoutCancel(ctx), h.cfg.LandTimeout)
+		defer cancel()
+	} else if err := d.define(ctx); err != nil {
+		return over(ctx, err)
+	}
+	entered, err := h.enter(entering, d)
 	if err != nil {
-		return fmt.Errorf("find how to land %s: %w", task.Key, err)
+		return over(entering, err)
 	}
-	if def.Method == "" {
-		def.Method = MethodRebase
-	}
-	d, err := h.enter(ctx, l, task, def)
-	if err != nil || d == nil {
-		return err
+	if !entered {
+		return nil
 	}
 	return d.run(ctx)
+}
+
+// over is err, or the cause why ctx is over when err is but its echo.
+func over(ctx context.Context, err error) error {
+	if ctx.Err() != nil && !errors.Is(err, queue.ErrLeaseLost) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// load reads the task and its open intent although ctx may be over already: what is to be ended depends on them.
+func (h *Handler) load(ctx context.Context, l *queue.Lease, taskID int64) (t Task, intent *attempt, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	if t, err = h.cfg.Tasks.Load(ctx, taskID); err != nil {
+		return Task{}, nil, fmt.Errorf("load task: %w", err)
+	}
+	err = fenced(ctx, l, func(tx pgx.Tx) (err error) {
+		intent, err = intentTx(ctx, tx, taskID)
+		return err
+	})
+	return t, intent, err
 }
 
 // superseded ends a job whose task has moved on without it, and what it may have left behind.
 func (h *Handler) superseded(ctx context.Context, l *queue.Lease, taskID int64) error {
 	l.SetPhase(CodeSuperseded)
-	return fenced(ctx, l, func(tx pgx.Tx) error {
+	cancelled := l.Job().CancelRequestedAt != nil || errors.Is(context.Cause(ctx), queue.ErrCancelRequested)
+	if !cancelled { // else Run does it
+		if err := h.endRuns(ctx, l, taskID); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	err := fenced(ctx, l, func(tx pgx.Tx) error {
 		// A former grant of the job may have died with the lease.
 		if err := h.cfg.Store.leases.FreeTx(ctx, tx, taskID, l.Job().ID); err != nil {
 			return err
 		}
-		if err := h.cfg.Store.AbandonTx(ctx, tx, taskID, CodeSuperseded); err != nil {
+		if err := h.cfg.Store.AbandonTx(ctx, tx, taskID, CodeSuperseded); err != nil || cancelled {
 			return err
 		}
 		return l.CompleteTx(ctx, tx)
 	})
+	if err == nil && cancelled {
+		err = queue.ErrCancelRequested
+	}
+	return err
 }
 
+// endRuns ends what still runs for the task when its job is pinned by a run that nobody will follow any more.
+func (h *Handler) endRuns(ctx context.Context, l *queue.Lease, taskID int64) error {
+	if h.cfg.EndRuns == nil || l.Job().RunID == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endRunsTimeout)
+	defer cancel()
+	if err := l.Check(ctx); err != nil {
+		return err
+	}
+	if err := h.cfg.EndRuns(ctx, taskID); err != nil {
+		return fmt.Errorf("end the runs of task %d: %w", taskID, err)
+	}
+	return nil
+}
+
+const (
+	settleTimeout  = 30 * time.Second // of what is read or written although the context may be over
+	endRunsTimeout = 2 * time.Minute
+)
+
 // enter opens the attempt and takes the merge lease, or sends the job back into the line: the look at the lease and
-// the snooze are one transaction, so that a release can't fall between. A nil drive without an error means that the
-// job was released.
-func (h *Handler) enter(ctx context.Context, l *queue.Lease, t Task, def Definition) (*drive, error) {
-	var d *drive
+// the snooze are one transaction, so that a release can't fall between. False without an error means that the job was
+// released.
+func (h *Handler) enter(ctx context.Context, d *drive) (entered bool, err error) {
 	var taken *lease.Reclaimed
-	s := h.cfg.Store
-	err := fenced(ctx, l, func(tx pgx.Tx) error {
-		d, taken = nil, nil
-		a, err := s.openAttemptTx(ctx, tx, l, t, def)
+	s, l := h.cfg.Store, d.job
+	err = fenced(ctx, l, func(tx pgx.Tx) error {
+		entered, taken = false, nil
+		a, err := s.openAttemptTx(ctx, tx, l, d.task, d.def)
 		if err != nil {
 			return err
 		}
@@ -148,7 +224,8 @@ func (h *Handler) enter(ctx context.Context, l *queue.Lease, t Task, def Definit
 			return err
 		}
 		if got != nil {
-			d, taken = &drive{h: h, job: l, task: t, def: def, right: got, attempt: a}, from
+			d.right, d.attempt = got, a
+			entered, taken = true, from
 			return nil
 		}
 		a.Wait = min(time.Duration(max(position-1, 1))*h.cfg.WaitPoll, s.leases.TTL())
@@ -159,7 +236,7 @@ func (h *Handler) enter(ctx context.Context, l *queue.Lease, t Task, def Definit
 		return l.ReleaseTx(ctx, tx, queue.Release{After: a.Wait, WaitingFor: WaitingForLease})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("take the merge lease for %s: %w", t.Key, err)
+		return false, fmt.Errorf("take the merge lease for %s: %w", d.task.Key, err)
 	}
 	if taken != nil {
 		s.leases.Warn(ctx, *taken)
@@ -167,10 +244,10 @@ func (h *Handler) enter(ctx context.Context, l *queue.Lease, t Task, def Definit
 			h.cfg.OnReclaim(ctx, *taken)
 		}
 	}
-	if d != nil {
+	if entered {
 		h.cfg.failpoint(pointEntered)
 	}
-	return d, nil
+	return entered, nil
 }
 
 // fenced is l.Tx, tried again when the database broke a deadlock: a task is locked after its job here and before it

@@ -81,7 +81,38 @@ func (d *drive) fetch(ctx context.Context) (m *git.Mirror, base, head string, er
 	if head, err = m.Ref(ctx, branchRef(d.task)); err != nil {
 		return nil, "", "", missing(CodeNoBranch, err)
 	}
+	if err := d.passed(ctx, m, head); err != nil {
+		return nil, "", "", err
+	}
+	if d.task.Head != "" {
+		head = d.task.Head
+	}
 	return m, base, head, nil
+}
+
+// passed refuses a branch that isn't at the commit which passed the gates: that one lands, or none. A branch that was
+// published is at what orch itself made of that commit, and is set back before the attempt forgets that it did.
+func (d *drive) passed(ctx context.Context, m *git.Mirror, branch string) error {
+	head := d.task.Head
+	if head == "" || head == branch {
+		return nil
+	}
+	var ours bool
+	err := fenced(ctx, d.job, func(tx pgx.Tx) (err error) {
+		ours, err = madeFromTx(ctx, tx, d.task.ID, branch, head)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case !ours:
+		return failed(CodeBranch, fmt.Errorf("the gates passed commit %s, but the branch %s is at commit %s in the mirror %s",
+			head, d.task.Branch, branch, m.Dir()))
+	}
+	if err := m.SetRef(ctx, branchRef(d.task), head, branch); err != nil {
+		return failed(CodeMirror, err)
+	}
+	return nil
 }
 
 // missing is the problem of a ref that couldn't be read: it isn't there, or the mirror has one.

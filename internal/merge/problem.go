@@ -27,6 +27,7 @@ const (
 	CodeFetch      = "fetch_failed"
 	CodeNoBase     = "base_missing"
 	CodeNoBranch   = "branch_missing"
+	CodeBranch     = "branch_changed" // the branch isn't at the commit that passed the gates
 	CodeReplay     = "replay_failed"
 	CodeMethod     = "method_unsupported"
 	CodeTest       = "test_not_run"

@@ -62,7 +62,7 @@ func newWorld(t *testing.T, bare bool) *world {
 	w.mirror = filepath.Join(t.TempDir(), "mirror.git")
 	w.queue = queue.New(w.pool, queue.Config{})
 	w.lockFor(0)
-	w.tasks = &taskTable{pool: w.pool}
+	w.tasks = &taskTable{pool: w.pool, head: map[int64]string{}}
 	w.tester = &shellTester{w: w, command: "true"}
 	w.exec(`insert into roots (id, host, path) values ($1, 'here', '/root')`, w.root)
 	w.exec(`insert into repositories (name, location) values ($1, $2)`, repoName, w.repo.Dir)

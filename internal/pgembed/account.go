@@ -108,7 +108,7 @@ func (a account) checkAccess(ctx context.Context, program, dir string) error {
 		if d == "/" {
 			return fmt.Errorf("user %d, who is to run the database, may not run %s: %w", a.uid, program, fs.ErrPermission)
 		}
-		return fmt.Errorf("user %d, who is to run the database, can't enter %s: choose a data root elsewhere (ORCH_DATA, e.g. /var/lib/orch), or allow it with `chmod o+x %s`: %w",
+		return fmt.Errorf("user %d, who is to run the database, can't enter %s: choose a data root elsewhere (ORCH_ROOT, e.g. /var/lib/orch), or allow it with `chmod o+x %s`: %w",
 			a.uid, d, d, fs.ErrPermission)
 	}
 	return err

@@ -17,7 +17,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
-
 	"golang.org/x/sys/unix"
 )
 

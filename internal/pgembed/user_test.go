@@ -31,7 +31,7 @@ func TestUser_ClosedParentNamesDirectoryAndRemedy(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(closed), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	err := refused(t, Config{Dir: dir, Unsafe: true}, "can't enter "+filepath.Dir(closed)+":", "chmod o+x "+filepath.Dir(closed)+"`", "ORCH_DATA")
+	err := refused(t, Config{Dir: dir, Unsafe: true}, "can't enter "+filepath.Dir(closed)+":", "chmod o+x "+filepath.Dir(closed)+"`", "ORCH_ROOT")
 	if !errors.Is(err, fs.ErrPermission) {
 		t.Error(err)
 	}

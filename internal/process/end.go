@@ -27,13 +27,13 @@ var ErrSurvivors = errors.New("processes survived SIGKILL")
 // A process that appears meanwhile is treated alike; after the grace nothing gets a SIGTERM first.
 func endAll(ctx context.Context, find func() ([]procfs.Stat, error), grace time.Duration) error {
 	killAt := BootClock() + int64(grace)
-	asked := make(map[int]int64)
+	asked := make(map[int]procfs.Stat)
 	for pause := endFirst; ; pause = min(2*pause, endMost) {
 		found, err := find()
 		if err != nil {
 			return err
 		}
-		if len(found) == 0 {
+		if found = withLingering(found, asked); len(found) == 0 {
 			return nil
 		}
 		now := BootClock()
@@ -44,10 +44,10 @@ func endAll(ctx context.Context, find func() ([]procfs.Stat, error), grace time.
 			switch {
 			case now >= killAt:
 				_ = procfs.Signal(st, unix.SIGKILL) // what can't be signalled is found again
-			case asked[st.PID] != st.Started:
-				asked[st.PID] = st.Started
+			case asked[st.PID].Started != st.Started:
 				_ = procfs.Signal(st, unix.SIGTERM)
 			}
+			asked[st.PID] = st
 		}
 		if err := sleep(ctx, pause); err != nil {
 			return err
@@ -55,13 +55,37 @@ func endAll(ctx context.Context, find func() ([]procfs.Stat, error), grace time.
 	}
 }
 
-// endRemains ends what a dead shim left: the program's group and everything marked. Only the same boot and pid
-// namespace may do it, which State has made sure of by calling the run dead.
-func (r *Run) endRemains(ctx context.Context, st State) error {
-	if st.Rebooted {
-		return nil
+// withLingering adds those that were signalled before and are still there: a process that is exiting has lost its
+// environment, and so its mark, a moment before it has let go of its files.
+func withLingering(found []procfs.Stat, asked map[int]procfs.Stat) []procfs.Stat {
+	seen := make(map[int]bool, len(found))
+	for _, st := range found {
+		seen[st.PID] = true
 	}
-	return endAll(ctx, func() ([]procfs.Stat, error) { return remains(st.PIDs, r.spec.RunID) }, min(r.spec.Grace(), RemainsGrace))
+	for pid, before := range asked {
+		if seen[pid] {
+			continue
+		}
+		if now, err := procfs.Read(pid); err == nil && now.Started == before.Started && !now.Zombie() {
+			found = append(found, now)
+		}
+	}
+	return found
+}
+
+// endRemains ends what a dead shim left: the program's group and everything marked. The pids of another boot or pid
+// namespace mean something else here, so of such a run only what carries its mark is ended.
+func (r *Run) endRemains(ctx context.Context, st State) error {
+	pids := st.PIDs
+	if st.Interrupted {
+		pids = PIDs{}
+	}
+	return endAll(ctx, func() ([]procfs.Stat, error) { return remains(pids, r.id()) }, min(r.spec.Grace(), RemainsGrace))
+}
+
+// endMarked ends a program whose shim lives but can't be found; the shim does the rest.
+func (r *Run) endMarked(ctx context.Context) error {
+	return endAll(ctx, func() ([]procfs.Stat, error) { return remains(PIDs{}, r.id()) }, r.spec.Grace())
 }
 
 // EndMarked ends every process of this pid namespace that carries a run's mark, for a run whose directory is lost.

@@ -26,13 +26,14 @@ func TakeHold(dir string) (*Hold, error) {
 // Release lets the run go.
 func (h *Hold) Release() { h.lock.release() }
 
-// Decided reports whether the run has ended, was forbidden, or was taken by a shim before.
+// Decided reports whether the run has ended, was forbidden, or was taken by a shim before. A record that can't be
+// read may be that of one.
 func (h *Hold) Decided() (bool, error) {
 	before, done, err := (&Run{dir: h.dir}).record()
 	if err != nil {
 		return false, err
 	}
-	return done || !before.PIDs.Shim.IsZero(), nil
+	return done || before.taken(), nil
 }
 
 // Spec reads what is to be run; [ErrNoRun] when nothing is, [ErrBadSpec] when it can't be.
@@ -47,13 +48,17 @@ func (h *Hold) Spec() (Spec, error) {
 // WritePIDs makes known which processes the run has.
 func (h *Hold) WritePIDs(pids PIDs) error { return writeJSON(h.dir, pidFile, pids) }
 
-// StopWanted gives the reason for which the run is to end, if somebody has asked for it.
+// StopWanted gives the reason for which the run is to end, if somebody has asked for it; interrupted if the reason
+// can't be read.
 func (h *Hold) StopWanted() (Why, bool) {
 	raw, err := os.ReadFile(filepath.Join(h.dir, stopFile))
 	if err != nil {
 		return "", false
 	}
-	return Why(raw), true
+	if why := Why(raw); why.recorded() {
+		return why, true
+	}
+	return WhyInterrupted, true
 }
 
 // WriteExit finishes the run: after it returns nil, a power cut can't take the record back.

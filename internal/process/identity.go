@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"strings"
 
@@ -25,8 +26,16 @@ type Identity struct {
 // IsZero reports whether no process is named.
 func (id Identity) IsZero() bool { return id == Identity{} }
 
+// named reports whether it can be a process's.
+func (id Identity) named() bool { return id.PID > 0 && id.PID <= math.MaxInt32 && id.BootID != "" }
+
 // Self names the calling process.
 func Self() (Identity, error) { return IdentityOf(os.Getpid()) }
+
+// sees reports whether the other process is, or was, of the same boot and pid namespace.
+func (id Identity) sees(other Identity) bool {
+	return id.BootID == other.BootID && id.PIDNamespace == other.PIDNamespace
+}
 
 // IdentityOf names a process of the caller's own pid namespace.
 func IdentityOf(pid int) (Identity, error) {
@@ -69,8 +78,9 @@ const (
 	Unknown Verdict = "unknown"
 )
 
-// Probe says whether a process lives. It is Unknown on another host or in another pid namespace, and Dead when the
-// host has booted since. A zombie is dead, and so is a process whose pid has a new owner.
+// Probe says whether a process lives. It is Unknown in another pid namespace and on another host, and Dead when the
+// host has booted since. A boot id is one machine's, so within a boot the host name, which can change under a running
+// system, says nothing. A zombie is dead, and so is a process whose pid has a new owner.
 func Probe(id Identity) Verdict {
 	self, err := here()
 	if err != nil {
@@ -81,7 +91,9 @@ func Probe(id Identity) Verdict {
 
 func probe(self, id Identity) Verdict {
 	switch {
-	case id.PID <= 0 || id.BootID == "" || id.Host != self.Host:
+	case !id.named():
+		return Unknown
+	case id.BootID != self.BootID && id.Host != self.Host:
 		return Unknown
 	case id.BootID != self.BootID:
 		return Dead

@@ -31,7 +31,9 @@ func TestProbe(t *testing.T) {
 		{"no such pid", func(id *process.Identity) { id.PID = 1 << 30 }, process.Dead},
 		{"other boot", func(id *process.Identity) { id.BootID = "other" }, process.Dead},
 		{"other namespace", func(id *process.Identity) { id.PIDNamespace = "other" }, process.Unknown},
-		{"other host", func(id *process.Identity) { id.Host = "other" }, process.Unknown},
+		{"renamed host", func(id *process.Identity) { id.Host = "other" }, process.Alive},
+		{"renamed host, reused pid", func(id *process.Identity) { id.Host, id.StartedAt = "other", 1 }, process.Dead},
+		{"renamed host, other namespace", func(id *process.Identity) { id.Host, id.PIDNamespace = "other", "other" }, process.Unknown},
 		{"other host and boot", func(id *process.Identity) { id.Host, id.BootID = "other", "other" }, process.Unknown},
 		{"nobody", func(id *process.Identity) { *id = process.Identity{} }, process.Unknown},
 	} {

@@ -19,7 +19,7 @@ var (
 	ErrShimDead = errors.New("shim died without a record")
 	// ErrNoShim means that the shim ended without having taken the run; [Forbid] settles it.
 	ErrNoShim = errors.New("shim did not take the run")
-	// ErrUnknown means that this process can't see far enough to judge the run.
+	// ErrUnknown means that this process can't examine the run's lock, or can't reach the run's shim.
 	ErrUnknown = errors.New("run can't be judged from here")
 	// ErrNoRun means that there is no such run directory.
 	ErrNoRun = errors.New("no run directory")
@@ -43,9 +43,16 @@ type State struct {
 	// Exit is set when the run has finished.
 	Exit *Exit
 	PIDs PIDs
-	// Rebooted is set when a run is dead because its whole boot is over.
-	Rebooted bool
+	// Interrupted is set when a run is dead and was of another boot or pid namespace, with which it has ended.
+	Interrupted bool
+	// Doubt is why the run is unknown.
+	Doubt error
+	// pidsLost and exitLost say that pid.json or exit.json is there but holds something else.
+	pidsLost, exitLost bool
 }
+
+// taken reports whether a shim was here.
+func (st State) taken() bool { return !st.PIDs.Shim.IsZero() || st.pidsLost || st.exitLost }
 
 const (
 	lookFirst = 2 * time.Millisecond
@@ -60,14 +67,16 @@ type Run struct {
 	shimGone <-chan struct{}
 }
 
-// OpenRun looks at an existing run directory; ErrNoRun when there is none.
+// OpenRun looks at an existing run directory; ErrNoRun when there is none. A spec that can't be decoded is as good as
+// none: it doesn't keep others from judging the run.
 func OpenRun(dir string) (*Run, error) {
 	r := &Run{dir: dir}
 	ok, err := readJSON(dir, specFile, &r.spec)
-	if err != nil {
+	garbled := errors.Is(err, errGarbled)
+	if err != nil && !garbled {
 		return nil, fmt.Errorf("open run: %w", err)
 	}
-	if ok {
+	if ok || garbled {
 		return r, nil
 	}
 	// One that was forbidden before it was made holds no spec.
@@ -79,6 +88,14 @@ func OpenRun(dir string) (*Run, error) {
 
 // Spec is what the run was made with.
 func (r *Run) Spec() Spec { return r.spec }
+
+// id is what the run's processes are marked with. Without a spec it is the directory's name.
+func (r *Run) id() string {
+	if r.spec.RunID != "" {
+		return r.spec.RunID
+	}
+	return filepath.Base(r.dir)
+}
 
 // ShimGone is closed once a shim that this process started has been reaped; nil for a run that was only opened.
 func (r *Run) ShimGone() <-chan struct{} { return r.shimGone }
@@ -106,7 +123,8 @@ func (r *Run) State() (State, error) {
 		return st, err
 	}
 	if err != nil {
-		return State{}, fmt.Errorf("look at run: %w", err)
+		st.Status, st.Doubt = StatusUnknown, err
+		return st, nil
 	}
 	// Look again, under the lock: the shim may have finished since, and one that comes now must not write pid.json
 	// between this lock and this look, or it would seem dead.
@@ -121,40 +139,49 @@ func (r *Run) State() (State, error) {
 // record reads what the shim left behind; done when it is a finished run.
 func (r *Run) record() (State, bool, error) {
 	var st State
-	if _, err := readJSON(r.dir, pidFile, &st.PIDs); err != nil {
-		return State{}, false, fmt.Errorf("look at run: %w", err)
-	}
-	var exit Exit
-	ok, err := readJSON(r.dir, exitFile, &exit)
+	var pids PIDs
+	named, pidsLost, err := readSound(r.dir, pidFile, &pids)
 	if err != nil {
 		return State{}, false, fmt.Errorf("look at run: %w", err)
 	}
-	if ok {
+	if st.pidsLost = pidsLost; named {
+		st.PIDs = pids
+	}
+	var exit Exit
+	done, exitLost, err := readSound(r.dir, exitFile, &exit)
+	if err != nil {
+		return State{}, false, fmt.Errorf("look at run: %w", err)
+	}
+	if st.exitLost = exitLost; done {
 		st.Status, st.Exit = StatusFinished, &exit
 	}
-	return st, ok, nil
+	return st, done, nil
 }
 
-// withoutShim judges a run whose lock is free and which has no exit.json.
+// readSound reads a file of the shim's. Lost means that something else is in its place.
+func readSound[T interface{ sound() bool }](dir, name string, into *T) (ok, lost bool, err error) {
+	ok, err = readJSON(dir, name, into)
+	if errors.Is(err, errGarbled) || ok && !(*into).sound() {
+		return false, true, nil
+	}
+	return ok, false, err
+}
+
+// withoutShim judges a run whose lock is free and which has no record of its end.
 func (r *Run) withoutShim(st State) (State, error) {
-	if st.PIDs.Shim.IsZero() {
+	if !st.taken() {
 		st.Status = StatusPending
 		return st, nil
+	}
+	st.Status = StatusDead
+	if st.PIDs.Shim.IsZero() {
+		return st, nil // where it was can't be told
 	}
 	self, err := here()
 	if err != nil {
 		return State{}, fmt.Errorf("look at run: %w", err)
 	}
-	switch shim := st.PIDs.Shim; {
-	case shim.Host != self.Host:
-		st.Status = StatusUnknown
-	case shim.BootID != self.BootID:
-		st.Status, st.Rebooted = StatusDead, true
-	case shim.PIDNamespace != self.PIDNamespace:
-		st.Status = StatusUnknown
-	default:
-		st.Status = StatusDead
-	}
+	st.Interrupted = !self.sees(st.PIDs.Shim)
 	return st, nil
 }
 
@@ -167,7 +194,7 @@ func (r *Run) WaitStarted(ctx context.Context) (State, error) {
 			return State{}, err
 		}
 		switch {
-		case st.Status == StatusAlive && st.PIDs.Agent.IsZero():
+		case st.Status == StatusAlive && st.PIDs.Agent.IsZero() && !st.pidsLost:
 		case st.Status != StatusPending:
 			return st, nil
 		case gone:
@@ -199,7 +226,7 @@ func (r *Run) Wait(ctx context.Context) (Exit, error) {
 			}
 			return Exit{}, ErrShimDead
 		case StatusUnknown:
-			return Exit{}, ErrUnknown
+			return Exit{}, fmt.Errorf("%w: %w", ErrUnknown, st.Doubt)
 		case StatusPending:
 			if gone {
 				return Exit{}, ErrNoShim
@@ -242,7 +269,8 @@ func (r *Run) pause(ctx context.Context, d time.Duration) error {
 }
 
 // Stop asks the shim to end the run for a reason; the first reason given stands. It doesn't wait: Wait does. When the
-// shim is dead, Stop ends what is left of the run itself. A pending run ends when its shim comes.
+// shim is dead, Stop ends what is left of the run itself, and where the shim's pid is lost it ends the program. A
+// pending run ends when its shim comes.
 func (r *Run) Stop(ctx context.Context, why Why) error {
 	st, err := r.State()
 	if err != nil {
@@ -261,11 +289,14 @@ func (r *Run) Stop(ctx context.Context, why Why) error {
 	}
 	switch st.Status {
 	case StatusUnknown:
-		return ErrUnknown
+		return fmt.Errorf("stop run: %w: %w", ErrUnknown, st.Doubt)
 	case StatusDead:
 		return r.endRemains(ctx, st)
 	case StatusAlive:
-		if st.PIDs.Shim.IsZero() {
+		switch {
+		case st.pidsLost:
+			return r.endMarked(ctx)
+		case st.PIDs.Shim.IsZero():
 			return nil
 		}
 		return stopShim(st.PIDs.Shim)
@@ -334,7 +365,7 @@ func Forbid(dir string) (bool, error) {
 		return false, err
 	case done:
 		return st.Exit.Why == WhyNeverStarted, nil
-	case !st.PIDs.Shim.IsZero():
+	case st.taken():
 		return false, nil
 	}
 	if err := writeJSON(dir, exitFile, verdict); err != nil {

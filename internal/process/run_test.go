@@ -1,7 +1,6 @@
 package process_test
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -31,7 +30,7 @@ func TestShimKilled(t *testing.T) {
 			t.Errorf("%s is %s", name, v)
 		}
 	}
-	if st, err := r.State(); err != nil || st.Status != process.StatusDead || st.Rebooted {
+	if st, err := r.State(); err != nil || st.Status != process.StatusDead || st.Interrupted {
 		t.Errorf("state: %+v, %v", st, err)
 	}
 	if ok, err := r.Forbid(); ok || err != nil { // it did start
@@ -219,51 +218,6 @@ func TestShimThatCantBegin(t *testing.T) {
 	}
 	if ok, err := r.Forbid(); !ok || err != nil {
 		t.Fatal(ok, err)
-	}
-}
-
-func TestRunsOfOthers(t *testing.T) {
-	t.Parallel()
-	self, err := process.Self()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		name   string
-		change func(*process.Identity)
-		status process.Status
-	}{
-		{"same boot", func(*process.Identity) {}, process.StatusDead},
-		{"other boot", func(id *process.Identity) { id.BootID = "x" }, process.StatusDead},
-		{"other namespace", func(id *process.Identity) { id.PIDNamespace = "x" }, process.StatusUnknown},
-		{"other host", func(id *process.Identity) { id.Host = "x" }, process.StatusUnknown},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			dir, _ := runtest.Create(t, "true")
-			pids := process.PIDs{Shim: self, Agent: self}
-			pids.Shim.PID, pids.Agent.PID = 1<<30, 1<<30 // no such processes
-			tt.change(&pids.Shim)
-			raw, err := json.Marshal(pids)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, "pid.json"), raw, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			r, err := process.OpenRun(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			st, err := r.State()
-			if err != nil || st.Status != tt.status || st.Rebooted != (tt.name == "other boot") {
-				t.Fatalf("%+v, %v", st, err)
-			}
-			_, err = r.Wait(runtest.Bound(t))
-			if want := map[process.Status]error{process.StatusDead: process.ErrShimDead, process.StatusUnknown: process.ErrUnknown}[tt.status]; !errors.Is(err, want) {
-				t.Fatalf("wait: %v", err)
-			}
-		})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -36,6 +37,8 @@ var (
 	ErrExists = errors.New("run directory exists")
 	// ErrBadSpec means that a spec can't be run.
 	ErrBadSpec = errors.New("bad run spec")
+	// errGarbled means that a file holds something else than what belongs there.
+	errGarbled = errors.New("undecodable")
 )
 
 // Spec says what to run.
@@ -99,6 +102,16 @@ const (
 	WhyShimDead Why = "shim_dead"
 )
 
+// recorded reports whether a record may give the reason.
+func (w Why) recorded() bool {
+	switch w {
+	case WhyExited, WhyTimeout, WhyStalled, WhyCancelled, WhyOrphaned, WhyInterrupted, WhyNeverStarted:
+		return true
+	default:
+		return false
+	}
+}
+
 // Exit is how a run ended. A program that was started has either a Code or a Signal.
 type Exit struct {
 	Code       *int      `json:"code,omitempty"`
@@ -117,10 +130,21 @@ type Exit struct {
 	Error string `json:"error,omitempty"`
 }
 
+// sound reports whether a shim can have written it.
+func (e Exit) sound() bool {
+	return e.Why.recorded() && (e.Code == nil || *e.Code >= 0 && *e.Code <= math.MaxUint8) &&
+		(e.Signal == "" || unix.SignalNum(e.Signal) != 0)
+}
+
 // PIDs are the processes of a run; zero until they are known.
 type PIDs struct {
 	Shim  Identity `json:"shim"`
 	Agent Identity `json:"agent"`
+}
+
+// sound reports whether a shim can have written it: one that names at least itself.
+func (p PIDs) sound() bool {
+	return p.Shim.named() && (p.Agent.IsZero() || p.Agent.named())
 }
 
 // BootClock is CLOCK_BOOTTIME in nanoseconds: it goes on while the machine sleeps and never jumps.
@@ -217,17 +241,28 @@ func syncDir(dir string) error {
 	return nil
 }
 
-// readJSON reports false when the file isn't there. Files are renamed into place, so a torn one is an error.
-func readJSON(dir, name string, into any) (bool, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, name))
+// readJSON reports false when the file isn't there. Files are renamed into place, so orch leaves none torn; one that
+// is all the same gives errGarbled and nothing of its content.
+func readJSON[T any](dir, name string, into *T) (bool, error) {
+	path := filepath.Join(dir, name)
+	info, err := os.Lstat(path)
+	if err == nil && !info.Mode().IsRegular() { // a pipe would block
+		return false, fmt.Errorf("read %s: %w: not a file", name, errGarbled)
+	}
+	var raw []byte
+	if err == nil {
+		raw, err = os.ReadFile(path)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("read %s: %w", name, err)
 	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return false, fmt.Errorf("read %s: %w", name, err)
+	var v T
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return false, fmt.Errorf("read %s: %w: %w", name, errGarbled, err)
 	}
+	*into = v
 	return true, nil
 }

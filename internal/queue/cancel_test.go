@@ -109,6 +109,48 @@ func TestReleaseDead(t *testing.T) {
 	equal(t, "asked", slices.Equal(asks, []uuid.UUID{alive.ID}) && len(jobs) == 0, true)
 }
 
+// A worker that is stopped, wedged or gone without a trace has lost its jobs once its leases are over, whichever root
+// it serves; one that beats has not.
+func TestReleaseExpired(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{OnFailed: func(context.Context, pgx.Tx, queue.Job, string, string) error { return nil }})
+	far := b.worker(queuetest.Root(t, b.pool))
+	claimBy := func(w queue.Worker) *queue.Lease { b.enqueue(queue.Insert{}); return b.one(w) }
+	late, fresh, elsewhere, crashing, pinned := claimBy(b.w), claimBy(b.w), claimBy(far), claimBy(b.w), claimBy(b.w)
+	b.no(b.tx(pinned, func(tx pgx.Tx) error { return pinned.PinTx(t.Context(), tx, uuid.New()) }))
+	b.exec(`update jobs set recoveries = 5 where id = any($1)`, ids([]*queue.Lease{crashing, pinned}))
+	b.exec(`update jobs set lease_expires_at = clock_timestamp() - interval '61 seconds' where id <> $1`, fresh.Job().ID)
+	b.exec(`update jobs set lease_expires_at = clock_timestamp() - interval '59 seconds' where id = $1`, fresh.Job().ID)
+
+	jobs, err := b.q.ReleaseExpired(t.Context(), time.Minute)
+	b.no(err)
+	equal(t, "released", len(jobs), 4)
+	for _, lease := range []*queue.Lease{late, elsewhere} {
+		job := b.state(lease.Job().ID, queue.StateQueued)
+		equal(t, "attempt given back", job.Attempt, 0)
+		equal(t, "recoveries", job.Recoveries, 1)
+		b.is(b.complete(lease), queue.ErrLeaseLost)
+	}
+	equal(t, "code", *b.state(crashing.Job().ID, queue.StateFailed).ErrorCode, queue.CodeCrashLoop)
+	equal(t, "its run may live", *b.state(pinned.Job().ID, queue.StateQueued).PinnedRoot, b.w.RootID)
+	b.state(fresh.Job().ID, queue.StateRunning)
+	b.no(b.complete(fresh))
+}
+
+func TestPinRoot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	far := b.worker(queuetest.Root(t, b.pool))
+	id := b.enqueue(queue.Insert{})
+	lease := b.one(b.w)
+	b.no(b.tx(lease, func(tx pgx.Tx) error {
+		b.no(lease.PinRootTx(t.Context(), tx, far.RootID))
+		return lease.ReleaseTx(t.Context(), tx, queue.Release{})
+	}))
+	equal(t, "nothing for this root", len(b.claim(b.w, 1)), 0)
+	equal(t, "the other root's", b.one(far).Job().ID, id)
+}
+
 // One job that can't be released doesn't keep the others, and is tried again.
 func TestReleaseDeadGoesOnPastABadRow(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,7 +40,7 @@ type Release struct {
 
 // CompleteTx ends the job as succeeded when tx, one of the lease's Tx, commits.
 func (l *Lease) CompleteTx(ctx context.Context, tx pgx.Tx) error {
-	_, err := l.end(tx, "complete", OutcomeSucceeded, func(ft *fencedTx) (Job, error) {
+	_, err := l.end(ctx, tx, "complete", OutcomeSucceeded, func(ft *fencedTx) (Job, error) {
 		return move(ctx, ft, setSucceeded, held, l.args(nil))
 	})
 	return err
@@ -47,7 +48,7 @@ func (l *Lease) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 
 // CancelledTx ends the job as cancelled.
 func (l *Lease) CancelledTx(ctx context.Context, tx pgx.Tx) error {
-	_, err := l.end(tx, "cancel", OutcomeCancelled, func(ft *fencedTx) (Job, error) {
+	_, err := l.end(ctx, tx, "cancel", OutcomeCancelled, func(ft *fencedTx) (Job, error) {
 		return move(ctx, ft, setCancelled, held, l.args(nil))
 	})
 	return err
@@ -55,7 +56,7 @@ func (l *Lease) CancelledTx(ctx context.Context, tx pgx.Tx) error {
 
 // FailTx ends the job as failed, whatever attempts are left.
 func (l *Lease) FailTx(ctx context.Context, tx pgx.Tx, f Failure) error {
-	_, err := l.end(tx, "fail", OutcomeFailed, func(ft *fencedTx) (Job, error) {
+	_, err := l.end(ctx, tx, "fail", OutcomeFailed, func(ft *fencedTx) (Job, error) {
 		return l.q.fail(ctx, ft, held, l.args(nil), f.Code, f.text())
 	})
 	return err
@@ -72,7 +73,7 @@ func (l *Lease) RetryTx(ctx context.Context, tx pgx.Tx, f Failure) (State, error
 	if after <= 0 {
 		after = l.q.backoff(job.Attempt)
 	}
-	return l.end(tx, "retry", OutcomeRetried, func(ft *fencedTx) (Job, error) {
+	return l.end(ctx, tx, "retry", OutcomeRetried, func(ft *fencedTx) (Job, error) {
 		return move(ctx, ft, setRetried, held, l.args(pgx.NamedArgs{
 			"code": storable(f.Code), "message": storable(f.text()), "after": seconds(after),
 		}))
@@ -81,7 +82,7 @@ func (l *Lease) RetryTx(ctx context.Context, tx pgx.Tx, f Failure) (State, error
 
 // ReleaseTx gives the job back with its attempt. The epoch stays burnt: what is still under way for this lease is refused.
 func (l *Lease) ReleaseTx(ctx context.Context, tx pgx.Tx, r Release) error {
-	_, err := l.end(tx, "release", OutcomeReleased, func(ft *fencedTx) (Job, error) {
+	_, err := l.end(ctx, tx, "release", OutcomeReleased, func(ft *fencedTx) (Job, error) {
 		return move(ctx, ft, setReleased, held, l.args(r.args()))
 	})
 	return err
@@ -115,8 +116,23 @@ func (r Release) args() pgx.NamedArgs {
 	return args
 }
 
+// wakeHeldBack tells the lanes of this worker that hold a due job which the ended one's concurrency key kept back: it was
+// announced when it couldn't be claimed yet.
+func (l *Lease) wakeHeldBack(ctx context.Context, ft *fencedTx, job Job) error {
+	if job.ConcurrencyKey == nil {
+		return nil
+	}
+	_, err := ft.Exec(ctx, `select pg_notify($1, lane) from (
+		select distinct lane from jobs where state = 'queued' and lane = any($2) and concurrency_key = $3 and run_at <= clock_timestamp()) held_back`,
+		ChannelJobs, append(slices.Clone(l.worker.Lanes), job.Lane), *job.ConcurrencyKey)
+	if err != nil {
+		return fmt.Errorf("wake what the key %q held back: %w", *job.ConcurrencyKey, err)
+	}
+	return nil
+}
+
 // end runs a transition inside a Tx. The lease counts as ended only once that transaction has committed.
-func (l *Lease) end(tx pgx.Tx, what string, again Outcome, transition func(*fencedTx) (Job, error)) (State, error) {
+func (l *Lease) end(ctx context.Context, tx pgx.Tx, what string, again Outcome, transition func(*fencedTx) (Job, error)) (State, error) {
 	ft, err := l.own(tx)
 	if err != nil {
 		return "", fmt.Errorf("%s job %d: %w", what, l.id, err)
@@ -127,6 +143,9 @@ func (l *Lease) end(tx pgx.Tx, what string, again Outcome, transition func(*fenc
 	job, err := transition(ft)
 	if isNoRows(err) {
 		err = ErrLeaseLost // can't be: the row is locked under our epoch
+	}
+	if err == nil {
+		err = l.wakeHeldBack(ctx, ft, job)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s job %d: %w", what, l.id, err)
@@ -143,18 +162,25 @@ func (l *Lease) own(tx pgx.Tx) (*fencedTx, error) {
 	return ft, nil
 }
 
-// PinTx ties the job to a run of this worker's root: until it is unpinned, no other root claims the job.
+// PinTx ties the job to a run of this worker's root: no other root claims the job any more.
 func (l *Lease) PinTx(ctx context.Context, tx pgx.Tx, runID uuid.UUID) error {
 	return l.write(ctx, tx, "pin", `update jobs set run_id = @run, pinned_root = @root`,
 		pgx.NamedArgs{"run": runID, "root": l.worker.RootID},
 		func(job *Job) { job.RunID, job.PinnedRoot = &runID, &l.worker.RootID })
 }
 
-// UnpinTx undoes PinTx, and names the worker's process as the job's again.
+// UnpinTx lets go of the run, and names the worker's process as the job's again. The root stays: what the run left
+// behind, a branch or a workspace, is there.
 func (l *Lease) UnpinTx(ctx context.Context, tx pgx.Tx) error {
-	return l.write(ctx, tx, "unpin", `update jobs set run_id = null, pinned_root = null, pid = @pid, pid_started_at = @started`,
+	return l.write(ctx, tx, "unpin", `update jobs set run_id = null, pid = @pid, pid_started_at = @started`,
 		pgx.NamedArgs{"pid": l.worker.PID, "started": l.worker.PIDStartedAt},
-		func(job *Job) { job.RunID, job.PinnedRoot = nil, nil })
+		func(job *Job) { job.RunID = nil })
+}
+
+// PinRootTx ties the job to a root, whether or not it is this worker's: only that root claims the job from now on.
+func (l *Lease) PinRootTx(ctx context.Context, tx pgx.Tx, root uuid.UUID) error {
+	return l.write(ctx, tx, "pin", `update jobs set pinned_root = @root`, pgx.NamedArgs{"root": root},
+		func(job *Job) { job.PinnedRoot = &root })
 }
 
 // ProcessTx names the process that works for the job, e.g. an agent: startedAt in clock ticks after boot.

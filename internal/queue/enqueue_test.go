@@ -171,3 +171,21 @@ func TestDecodeIsStrict(t *testing.T) {
 		}
 	}
 }
+
+// A job that was announced while its key was busy is announced again by the end that frees the key.
+func TestEndWakesWhatTheKeyHeldBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	b.enqueue(queue.Insert{ConcurrencyKey: "k"})
+	lease := b.one(b.w)
+	b.enqueue(queue.Insert{ConcurrencyKey: "k"})
+	conn, err := pgx.ConnectConfig(t.Context(), testdb.ConnConfig(b.pool))
+	b.no(err)
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), "listen "+queue.ChannelJobs)
+	b.no(err)
+	b.no(b.complete(lease))
+	told, err := conn.WaitForNotification(t.Context())
+	b.no(err)
+	equal(t, "lane", told.Payload, "lane")
+}

@@ -190,7 +190,8 @@ func TestPinAndProcess(t *testing.T) {
 	equal(t, "still pinned", *lease.Job().RunID, run)
 	b.no(b.tx(lease, func(tx pgx.Tx) error { return lease.UnpinTx(t.Context(), tx) }))
 	for _, job := range []queue.Job{b.get(lease.Job().ID), lease.Job()} {
-		equal(t, "unpinned", job.RunID == nil && job.PinnedRoot == nil, true)
+		equal(t, "run", job.RunID == nil, true)
+		equal(t, "root, where the run's work is", *job.PinnedRoot, b.w.RootID)
 	}
 	equal(t, "the worker's pid again", *b.get(lease.Job().ID).PID, b.w.PID)
 }

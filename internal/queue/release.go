@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -57,16 +58,12 @@ func (q *Queue) releaseWorker(ctx context.Context, w Worker) (released []Job, er
 	}
 	left := false
 	for _, job := range held {
-		after, err := q.releaseDeadJob(ctx, w, job)
+		after, ok := q.recover(ctx, job, "worker_dead", "")
 		switch {
-		case isNoRows(err): // somebody was first
-		case err != nil:
+		case !ok:
 			left = true
-			q.cfg.Logger.ErrorContext(ctx, "job of a dead worker not released", slog.Int64("job_id", job.ID), slog.String("error_code", db.Code(err)))
-		default:
-			released = append(released, after)
-			q.cfg.Logger.WarnContext(ctx, "job of a dead worker released", slog.Int64("job_id", job.ID), slog.String("kind", job.Kind),
-				slog.String("state", string(after.State)), slog.Int("recoveries", after.Recoveries), slog.Int("worker_pid", w.PID))
+		case after != nil:
+			released = append(released, *after)
 		}
 	}
 	if left {
@@ -80,21 +77,67 @@ func (q *Queue) releaseWorker(ctx context.Context, w Worker) (released []Job, er
 	return released, nil
 }
 
-func (q *Queue) releaseDeadJob(ctx context.Context, w Worker, job Job) (after Job, err error) {
-	ctx, cancel := q.bounded(ctx)
+// overdue is the condition under which a lease has run out for good: by the database's clock, with the margin passed.
+const overdue = ` and lease_expires_at < clock_timestamp() - make_interval(secs => @margin)`
+
+// ReleaseExpired releases the jobs of every root whose lease ran out longer than margin ago: their worker is stopped,
+// cut off or gone without a trace, and has lost them whatever it does later, since its epoch is over. What ReleaseDead
+// says of the attempt, of recoveries and of a pinned run holds here too: a pinned job goes back to its root only.
+func (q *Queue) ReleaseExpired(ctx context.Context, margin time.Duration) ([]Job, error) {
+	args := pgx.NamedArgs{"margin": seconds(margin)}
+	late, err := collect[Job](ctx, q, `select `+columns+` from jobs where state = 'running'`+overdue+` order by id`, args)
+	if err != nil {
+		return nil, fmt.Errorf("list expired leases: %w", err)
+	}
+	var released []Job
+	for _, job := range late {
+		if after, _ := q.recover(ctx, job, "lease_expired", overdue, args); after != nil {
+			released = append(released, *after)
+		}
+	}
+	return released, nil
+}
+
+// recover takes a running job from its worker, in a transaction of its own and under the epoch that was seen. It
+// answers the job as it became, nil when somebody was first, and false when it couldn't be done now.
+func (q *Queue) recover(ctx context.Context, job Job, reason, condition string, more ...pgx.NamedArgs) (*Job, bool) {
+	var after Job
+	bounded, cancel := q.bounded(ctx)
 	defer cancel()
-	fence := pgx.NamedArgs{"id": job.ID, "worker": w.ID, "epoch": job.Epoch}
-	err = db.InTx(ctx, q.pool, func(tx pgx.Tx) (err error) {
+	fence := pgx.NamedArgs{"id": job.ID, "worker": job.WorkerID, "epoch": job.Epoch}
+	for _, args := range more {
+		maps.Copy(fence, args)
+	}
+	err := db.InTx(bounded, q.pool, func(tx pgx.Tx) (err error) {
 		if job.Recoveries >= maxRecoveries && job.RunID == nil {
-			after, err = q.fail(ctx, tx, held, fence, CodeCrashLoop, "its worker died under it again and again")
+			after, err = q.fail(bounded, tx, held+condition, fence, CodeCrashLoop, "its worker died under it again and again")
 			return err
 		}
 		args := Release{Recovery: true}.args()
 		maps.Copy(args, fence)
-		after, err = move(ctx, tx, setReleased, held, args)
+		after, err = move(bounded, tx, setReleased, held+condition, args)
 		return err
 	})
-	return after, err
+	switch {
+	case isNoRows(err): // somebody was first
+		return nil, true
+	case err != nil:
+		q.cfg.Logger.ErrorContext(ctx, "job not recovered from its worker, tried again later", slog.Int64("job_id", job.ID),
+			slog.String("reason", reason), slog.String("error_code", db.Code(err)))
+		return nil, false
+	}
+	q.cfg.Logger.WarnContext(ctx, "job recovered from its worker", slog.Int64("job_id", job.ID), slog.String("kind", job.Kind),
+		slog.String("reason", reason), slog.String("state", string(after.State)), slog.Int("attempt", after.Attempt),
+		slog.Int("recoveries", after.Recoveries), slog.String("host", orZero(job.Host)), slog.Int("pid", orZero(job.PID)))
+	return &after, true
+}
+
+func orZero[T any](v *T) T {
+	if v == nil {
+		var zero T
+		return zero
+	}
+	return *v
 }
 
 // collect reads rows into structs.

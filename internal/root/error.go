@@ -18,7 +18,7 @@ type ForeignError struct {
 }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("%s belongs to another database (instance %s, this one is %s): set ORCH_DATABASE_URL to the database that this data root was made with, or ORCH_DATA to a new directory for this database",
+	return fmt.Sprintf("%s belongs to another database (instance %s, this one is %s): set ORCH_DATABASE_URL to the database that this data root was made with, or ORCH_ROOT to a new directory for this database",
 		e.Path, e.Marker, e.Database)
 }
 
@@ -73,12 +73,12 @@ func (e *MarkerError) Unwrap() error { return e.Err }
 type NetworkError struct{ Path, Kind string }
 
 func (e *NetworkError) Error() string {
-	return fmt.Sprintf("%s is on a network filesystem (%s), where file locks and syncs don't hold what orch relies on: set ORCH_DATA to a directory on a local disk", e.Path, e.Kind)
+	return fmt.Sprintf("%s is on a network filesystem (%s), where file locks and syncs don't hold what orch relies on: set ORCH_ROOT to a directory on a local disk", e.Path, e.Kind)
 }
 
 // OccupiedError says that the directory holds things that aren't orch's.
 type OccupiedError struct{ Path, Entry string }
 
 func (e *OccupiedError) Error() string {
-	return fmt.Sprintf("%s isn't a data root, and isn't empty (%s): set ORCH_DATA to a new or an empty directory", e.Path, e.Entry)
+	return fmt.Sprintf("%s isn't a data root, and isn't empty (%s): set ORCH_ROOT to a new or an empty directory", e.Path, e.Entry)
 }

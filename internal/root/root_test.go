@@ -151,7 +151,7 @@ func TestBind_ForeignMarker(t *testing.T) {
 	path := dir(t)
 	bind(t, path, testdb.New(t), Config{})
 	other := testdb.New(t)
-	refuse[*ForeignError](t, path, other, Config{}, filepath.Join(path, markerName), "ORCH_DATABASE_URL", "ORCH_DATA")
+	refuse[*ForeignError](t, path, other, Config{}, filepath.Join(path, markerName), "ORCH_DATABASE_URL", "ORCH_ROOT")
 	var (
 		rows  int
 		setup string

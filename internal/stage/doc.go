@@ -6,11 +6,12 @@
 //
 // Handler is re-entrant: each claim does the same and finds what the claim before left.
 //
-//  1. A job whose stage or round isn't the task's any more completes without doing anything.
+//  1. A job whose stage or round isn't the task's any more completes without doing anything. The first job of a task ties
+//     it to its data root, where branch and workspace are from then on; one that another root claims is given to that one.
 //  2. The agent: Agents follows the newest unconsumed run with the key agent:<stage>:<round>, takes its result, or
 //     starts one. Only for a new one is the cap on runs checked and the workspace prepared.
 //  3. The gates, in order, up to the first that isn't green. Each keeps its own evidence.
-//  4. One transaction under the job's fence: the run is consumed, the pin falls, the events are written, the job ends,
+//  4. One transaction under the job's fence: the run is consumed and let go of, the events are written, the job ends,
 //     the task moves and the next job is queued.
 //
 // After a crash before step 4 the run is still unconsumed, so the next claim takes the same result again and green gates
@@ -25,14 +26,21 @@
 //	interrupted, never_started, orphaned,
 //	quota, rate_limited                        given back
 //
-// A pending gate gives the job back until it is to be asked again; its run stays unconsumed.
+// A pending gate gives the job back until it is to be asked again; its run stays unconsumed. A branch that can't be taken
+// as the agent left it (BranchError) is a red answer of the gate commits: the agent is told, and the next Prepare heals it.
+//
+// Two things are nobody's fault here and spend no attempt, however long they last: a full disk, and an edit of the
+// configuration that took away the stage, pipeline or agent of a run that still lives. To block the task would end it.
 //
 // # The retire job
 //
-// RetireHandler salvages what the workspace holds (to refs/orch/salvage/<key>/<n>; a landed task only if something was
-// never committed), publishes the ref, notes it, and only then removes workspace and checkouts. A repetition after a
-// crash finds the note and doesn't salvage again, from a workspace that may be half gone. It rests while a job of the
-// task lives, and does nothing when a person has let the task go on meanwhile.
+// RetireHandler ends what still runs for the task, salvages what the workspace holds (a landed task only if something was
+// never committed) as the next refs/orch/salvage/<key>/<n> of the mirror, publishes and notes every salvage there that
+// wasn't noted yet, those of earlier rounds too, and only then removes workspace and checkouts. What the newest salvage
+// has already isn't kept again, and a workspace goes at once, so that each step may be repeated after any crash.
+//
+// It rests while a job of the task lives, and does nothing when a person has let the task go on meanwhile. What fails is
+// told once in the task's history and tried again for ever, at growing intervals: no attempt is spent on it.
 //
 // # Prompts
 //

@@ -49,7 +49,10 @@ type Config struct {
 	// EndRuns ends every run of the task that still lives here. It is called by a job that is pinned by such a run
 	// while its task has been moved or cancelled; nobody else would end it. nil = left to its own time limit.
 	EndRuns func(ctx context.Context, l *queue.Lease, taskID int64) error
-	Logger  *slog.Logger // nil = silent
+	// LivingRuns counts the runs of a task whose end isn't known. While there are any, a job that can't go on because of an
+	// edit of the configuration rests: to block the task would end them. nil = none.
+	LivingRuns func(ctx context.Context, taskID int64) (int, error)
+	Logger     *slog.Logger // nil = silent
 }
 
 // Handler runs stage jobs: one agent, then the gates, then one transition. It is re-entrant; see the package comment.
@@ -75,12 +78,22 @@ type work struct {
 	stage    task.Stage
 	ran      *AgentResult // nil: the stage has no agent
 	gates    []GateResult
+	commit   string // that the gates judged
 }
 
 var errRunsExhausted = errors.New("the task has used up its runs")
 
 // Run does the job that l holds. nil means that the job has ended, or that the worker may complete it.
 func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
+	err := h.run(ctx, l)
+	if leaves(ctx, l, err) || !outOfSpace(err) {
+		return err
+	}
+	h.log.WarnContext(ctx, "disk is full, the job waits", slog.Int64("job_id", l.Job().ID), slog.Any("error", err))
+	return &queue.SnoozeError{After: restPause, WaitingFor: waitingForSpace}
+}
+
+func (h *Handler) run(ctx context.Context, l *queue.Lease) error {
 	var args task.JobArgs
 	if err := l.Job().Decode(&args); err != nil {
 		return queue.Terminal("bad_args", fmt.Errorf("decode the arguments of a stage job: %w", err))
@@ -97,19 +110,53 @@ func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
 		return err
 	}
 	var known bool
-	if w.stage, known = w.pipeline.Stage(t.Stage); !known {
+	w.stage, known = w.pipeline.Stage(t.Stage)
+	if !known || w.stage.Landing() {
+		if err := h.letRunsEnd(ctx, w); err != nil {
+			return err
+		}
+	}
+	if !known {
 		return h.block(ctx, w, task.UnknownStage(t, t.Stage))
 	}
 	if w.stage.Landing() {
 		return h.handOver(ctx, w)
 	}
-	return h.work(ctx, w)
+	err = h.work(ctx, w)
+	if failure, ok := errors.AsType[*queue.Failure](err); ok && failure.Terminal && !leaves(ctx, l, err) {
+		if rest := h.letRunsEnd(ctx, w); rest != nil {
+			return rest
+		}
+	}
+	return err
+}
+
+// letRunsEnd answers a *queue.SnoozeError while a run of the task lives: nothing of what its job finds wrong with the
+// configuration is the run's fault, and the next edit may put it right.
+func (h *Handler) letRunsEnd(ctx context.Context, w *work) error {
+	if h.cfg.LivingRuns == nil {
+		return nil
+	}
+	living, err := h.cfg.LivingRuns(ctx, w.task.ID)
+	if err != nil {
+		return fmt.Errorf("look for living runs of task %s: %w", w.task.Key, err)
+	}
+	if living == 0 {
+		return nil
+	}
+	h.log.WarnContext(ctx, "configuration no longer has what a living run is for, the job waits", slog.String("task", w.task.Key),
+		slog.String("stage", w.task.Stage), slog.Int64("job_id", w.lease.Job().ID), slog.Int("runs", living))
+	return &queue.SnoozeError{After: restPause, WaitingFor: waitingForConfiguration}
 }
 
 func (h *Handler) work(ctx context.Context, w *work) error {
 	w.lease.SetPhase(PhasePreparing)
-	if err := h.start(ctx, w); err != nil {
+	here, err := h.start(ctx, w)
+	if err != nil {
 		return fmt.Errorf("start stage %s of task %s: %w", w.stage.Name, w.task.Key, err)
+	}
+	if !here {
+		return h.leaveMoved(ctx, w)
 	}
 	if w.stage.Agent == "" {
 		if _, err := h.cfg.Workspaces.Prepare(ctx, w.task); err != nil {
@@ -137,22 +184,51 @@ func (h *Handler) work(ctx context.Context, w *work) error {
 	return h.unfinished(ctx, w, class)
 }
 
-// start notes once for each place that work on it has begun. Only jobs of the task note it, and the claim of this one
-// ended what every earlier claim could write: what isn't noted now nobody else will note.
-func (h *Handler) start(ctx context.Context, w *work) error {
+// start ties the task and its job to a data root, and notes once for each place that work on it has begun. Only jobs of
+// the task note it, and the claim of this one ended what every earlier claim could write: what isn't noted now nobody else
+// will note. It answers false when there is nothing to do here: the task has moved, or another root has its branch and
+// workspace, to which the job is given then.
+func (h *Handler) start(ctx context.Context, w *work) (here bool, err error) {
 	noted, err := h.started(ctx, w.task)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return w.lease.Tx(ctx, func(tx pgx.Tx) error {
-		_, held, err := h.store.HoldTx(ctx, tx, w.task.At())
-		if err != nil || !held || noted {
+	own := w.lease.Worker().RootID
+	err = w.lease.Tx(ctx, func(tx pgx.Tx) error {
+		here = false
+		bound, current, err := h.store.BindTx(ctx, tx, w.task.At(), own)
+		if err != nil || !current {
 			return err
+		}
+		if err := w.lease.PinRootTx(ctx, tx, bound); err != nil {
+			return err
+		}
+		if bound != own {
+			h.log.InfoContext(ctx, "job belongs to another data root", slog.String("task", w.task.Key),
+				slog.Int64("job_id", w.lease.Job().ID), slog.String("root_id", bound.String()))
+			return w.lease.ReleaseTx(ctx, tx, queue.Release{})
+		}
+		here = true
+		if noted {
+			return nil
 		}
 		return h.store.NoteTx(ctx, tx, w.task.ID, task.EventStageStarted, "", map[string]any{
 			"stage": w.task.Stage, "round": w.task.Round, "agent": w.stage.Agent, "job_id": w.lease.Job().ID,
 		})
 	})
+	return here, err
+}
+
+// leaveMoved ends a job that has nothing to do here, unless it was given to another root already.
+func (h *Handler) leaveMoved(ctx context.Context, w *work) error {
+	if w.lease.Ended() {
+		return nil
+	}
+	t, err := h.load(ctx, w.task.ID)
+	if err != nil {
+		return err
+	}
+	return h.leave(ctx, w.lease, t)
 }
 
 func (h *Handler) started(ctx context.Context, t task.Task) (bool, error) {
@@ -234,9 +310,13 @@ func (h *Handler) prepare(ctx context.Context, w *work) error {
 func (h *Handler) judge(ctx context.Context, w *work) error {
 	w.lease.SetPhase(PhaseGates)
 	head, err := h.cfg.Workspaces.Inspect(ctx, w.task)
+	if left, ok := errors.AsType[*BranchError](err); ok && ctx.Err() == nil && !outOfSpace(err) {
+		return h.sendBackBranch(ctx, w, left)
+	}
 	if err != nil {
 		return workspaceFailure(ctx, "look into the workspace", err)
 	}
+	w.commit = head.Commit
 	subject := GateSubject{
 		TaskID: w.task.ID, TaskKey: w.task.Key, Stage: w.stage.Name, Round: w.task.Round, Commit: head.Commit,
 		Tree: head.Tree, BaseCommit: head.Base, Upstream: head.Upstream, Dirty: head.Dirty,
@@ -287,20 +367,4 @@ func (h *Handler) leave(ctx context.Context, l *queue.Lease, t task.Task) error 
 func (h *Handler) superseded(ctx context.Context, l *queue.Lease, t task.Task) {
 	h.log.InfoContext(ctx, "stage job superseded", slog.Int64("job_id", l.Job().ID), slog.String("task", t.Key),
 		slog.String("state", string(t.State)), slog.String("stage", t.Stage), slog.Int("round", t.Round))
-}
-
-// workspaceFailure is an error of the machine or the repository, not of the agent: it is retried with a code of its own.
-func workspaceFailure(ctx context.Context, doing string, err error) error {
-	return failure(ctx, "workspace", doing, err)
-}
-
-// failure gives an error a code, unless it says more already, or is only what became of a context that is over.
-func failure(ctx context.Context, code, doing string, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%s: %w: %w", doing, context.Cause(ctx), err)
-	}
-	if _, decided := errors.AsType[*queue.Failure](err); decided || errors.Is(err, queue.ErrStopping) {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	return &queue.Failure{Code: code, Message: fmt.Sprintf("%s: %v", doing, err), Err: err}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -52,8 +53,11 @@ func TestStage_RedGateThenGreen(t *testing.T) {
 	if err := json.Unmarshal(w.lastEvent(added.ID, task.EventGatePassed).Data, &data); err != nil || data["evidence_id"] == 0.0 || data["exit_code"] != 0.0 || data["run_id"] == nil {
 		t.Errorf("%v, %v", data, err)
 	}
-	if w.unconsumed() != 0 || w.count(`select count(*) from jobs where pinned_root is not null`) != 0 {
-		t.Error("a run wasn't consumed, or a pin is left")
+	if w.unconsumed() != 0 || w.count(`select count(*) from jobs where run_id is not null and state = 'queued'`) != 0 {
+		t.Error("a run wasn't consumed, or a job is tied to it")
+	}
+	if n := w.count(`select count(*) from jobs where pinned_root is distinct from $1`, w.worker.RootID); n != 0 {
+		t.Errorf("%d jobs may run where the branch isn't", n)
 	}
 }
 
@@ -245,5 +249,123 @@ func TestStage_HandsOver(t *testing.T) {
 	w.pipelines = task.Pipelines{{Name: "default", Stages: []task.Stage{{Name: task.Analysis, Agent: "a"}, {Name: task.Development, Gates: []task.GateRef{{Name: task.BranchMergeable}}}}}}
 	if err := w.work(); err != nil || w.job(added.ID).Kind != task.KindMerge {
 		t.Errorf("%v", err)
+	}
+}
+
+// A task's branch and workspace are in one root: a job that another one claims goes there, and nothing is done here.
+func TestStage_WrongRoot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents.scripts = []string{commitWrong, commitRight}
+	added := w.create()
+	right, wrong := w.worker, w.otherRoot()
+	if err := w.work(); err != nil || *w.get(added.ID).RootID != right.RootID {
+		t.Fatalf("%v, %+v", err, w.get(added.ID))
+	}
+	w.exec(`update jobs set pinned_root = null`) // as of a job that was queued before anything was known of roots
+	w.worker = wrong
+	if err := w.work(); err != nil {
+		t.Fatal(err)
+	}
+	if job := w.job(added.ID); job.State != queue.StateQueued || job.Attempt != 0 || job.Recoveries != 0 || *job.PinnedRoot != right.RootID {
+		t.Errorf("%+v", job)
+	}
+	if w.agents.started != 1 || w.places.prepared != 1 || strings.Count(w.kinds(added.ID), "stage_started") != 1 {
+		t.Errorf("something was done in the wrong root: %s", w.kinds(added.ID))
+	}
+	if w.claim(task.KindStage) != nil {
+		t.Error("the wrong root has it again")
+	}
+	w.worker = right
+	if err := w.work(); err != nil || w.get(added.ID).Stage != task.Deploy || w.agents.started != 2 {
+		t.Errorf("%v, %+v", err, w.get(added.ID))
+	}
+}
+
+// A task that is cancelled just before its work begins: no agent is started.
+func TestStage_MovedBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	added := w.create()
+	w.onPipeline = func() {
+		if _, err := w.store.Cancel(w.ctx, added.Key, "me"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := w.work(); err != nil || w.agents.started != 0 || w.places.prepared != 0 || w.job(added.ID) != nil {
+		t.Errorf("%v, %d runs", err, w.agents.started)
+	}
+}
+
+// orch.yaml is edited while an agent works: its job must not block the task, since that ends the agent.
+func TestStage_EditWhileARunLives(t *testing.T) {
+	t.Parallel()
+	edits := map[string]func(w *world){
+		"stage":    func(w *world) { w.pipelines[0].Stages = []task.Stage{{Name: task.Review, Agent: "coder"}} },
+		"pipeline": func(w *world) { w.pipelines = nil },
+		"landing": func(w *world) {
+			w.pipelines[0].Stages = []task.Stage{{Name: task.Development, Gates: []task.GateRef{{Name: task.BranchMergeable}}}}
+		},
+		"agent": func(w *world) {
+			w.agents.before = func(*queue.Lease) error {
+				return queue.Terminal("agent_unknown", errors.New("no agent is called coder"))
+			}
+		},
+	}
+	for name, edit := range edits {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			added := w.create()
+			l := w.mustClaim(task.KindStage)
+			if err := insertRun(t.Context(), l, uuid.New(), "agent", "agent:development:1", added); err != nil {
+				t.Fatal(err)
+			}
+			w.exec(`update runs set state = 'running', finished_at = null, ended = null`)
+			edit(w)
+			for range 4 {
+				var snooze *queue.SnoozeError
+				if err := w.run(w.stage, l); !errors.As(err, &snooze) || snooze.WaitingFor != "configuration" || snooze.After != 30*time.Second {
+					t.Fatal(err)
+				}
+				w.due()
+				l = w.mustClaim(task.KindStage)
+			}
+			if after := w.get(added.ID); after.State != task.Active || w.retires(added.ID) != 0 || l.Job().RunID == nil {
+				t.Fatalf("%+v", after)
+			}
+			w.exec(`update runs set state = 'finished', finished_at = now(), ended = 'exited'`)
+			err := w.run(w.stage, l)
+			if after := w.get(added.ID); name != "landing" && after.State != task.Blocked || name == "landing" && w.job(added.ID).Kind != task.KindMerge {
+				t.Errorf("%v, %+v", err, after)
+			}
+		})
+	}
+}
+
+// What an agent did to its branch is told to it like any red gate.
+func TestStage_BranchThatCantBeTaken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents.scripts = []string{commitRight, commitRight + "; true"}
+	added := w.create()
+	const detail = "the workspace is on the branch feature with commits that the branch orch/demo-1 doesn't have"
+	w.places.blind = &BranchError{Detail: detail}
+	if err := w.work(); err != nil {
+		t.Fatal(err)
+	}
+	after := w.get(added.ID)
+	if after.State != task.Active || after.Round != 2 || !strings.HasPrefix(after.Feedback, "Gate commits failed: "+detail) ||
+		!strings.Contains(after.Feedback, "committed on the branch "+added.Branch) || w.unconsumed() != 0 {
+		t.Fatalf("%+v", after)
+	}
+	var data map[string]any
+	event := w.lastEvent(added.ID, task.EventGateFailed)
+	if err := json.Unmarshal(event.Data, &data); err != nil || data["gate"] != "commits" || data["command"] != nil || data["evidence_id"] != nil || !strings.Contains(event.Reason, detail) {
+		t.Errorf("%s: %s", event.Reason, event.Data)
+	}
+	w.places.blind = nil
+	if err := w.work(); err != nil || w.get(added.ID).Stage != task.Deploy || !strings.Contains(w.agents.prompts[1], detail) {
+		t.Errorf("%v, %+v", err, w.get(added.ID))
 	}
 }

@@ -31,6 +31,8 @@ type bench struct {
 	worker    queue.Worker
 	pipelines task.Pipelines // may be changed meanwhile
 	blocked   []string
+
+	onPipeline func() // called once, when the handler asks for the pipeline
 }
 
 func newBench(t *testing.T, pipelines task.Pipelines) *bench {
@@ -55,7 +57,20 @@ func newBench(t *testing.T, pipelines task.Pipelines) *bench {
 
 // Pipeline implements task.Catalog.
 func (b *bench) Pipeline(ctx context.Context, t task.Task) (task.Pipeline, error) {
+	if do := b.onPipeline; do != nil {
+		b.onPipeline = nil
+		do()
+	}
 	return b.pipelines.Pipeline(ctx, t)
+}
+
+// otherRoot is a worker of another data root.
+func (b *bench) otherRoot() queue.Worker {
+	b.t.Helper()
+	other := b.worker
+	other.ID, other.RootID, other.Host = uuid.New(), uuid.New(), "other"
+	b.exec(`insert into roots (id, host, path) values ($1, 'other', '/root')`, other.RootID)
+	return other
 }
 
 func (b *bench) exec(sql string, args ...any) {

@@ -2,7 +2,10 @@ package stage
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -81,7 +84,7 @@ func TestStage_AttemptGivenBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			job := w.job(added.ID)
-			if job.Attempt != 0 || job.State != queue.StateQueued || job.Recoveries != recovery || job.PinnedRoot != nil || w.unconsumed() != 0 {
+			if job.Attempt != 0 || job.State != queue.StateQueued || job.Recoveries != recovery || job.RunID != nil || *job.PinnedRoot != w.worker.RootID || w.unconsumed() != 0 {
 				t.Errorf("%+v", job)
 			}
 			if err := w.work(); err != nil || w.agents.started != 2 || w.get(added.ID).Stage != task.Deploy {
@@ -119,7 +122,7 @@ func TestStage_RunsAreCapped(t *testing.T) {
 func TestStage_WorkspaceFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.places.failing = errors.New("no space left")
+	w.places.failing = errors.New("the mirror is torn")
 	added := w.create()
 	var failure *queue.Failure
 	if err := w.work(); !errors.As(err, &failure) || failure.Code != "workspace" || failure.Terminal {
@@ -128,10 +131,55 @@ func TestStage_WorkspaceFails(t *testing.T) {
 	for range 2 {
 		_ = w.work()
 	}
-	if after := w.get(added.ID); after.State != task.Blocked || after.ReasonCode != "workspace" || !strings.Contains(after.Reason, "no space left") || w.agents.started != 0 {
+	if after := w.get(added.ID); after.State != task.Blocked || after.ReasonCode != "workspace" || !strings.Contains(after.Reason, "the mirror is torn") || w.agents.started != 0 {
 		t.Errorf("%+v", after)
 	}
 }
+
+// A full disk is nobody's fault: the job waits, however long.
+func TestStage_DiskFull(t *testing.T) {
+	t.Parallel()
+	for name, full := range map[string]error{
+		"system": &fs.PathError{Op: "write", Path: "/x", Err: syscall.ENOSPC},
+		"git":    fmt.Errorf("make it: %w", said("fatal: cannot create directory at 'a': No space left on device")),
+	} {
+		for _, where := range []string{"prepare", "launch", "inspect"} {
+			t.Run(where+" "+name, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				w.agents.scripts = []string{commitRight}
+				added := w.create()
+				switch where {
+				case "prepare":
+					w.places.failing = full
+				case "launch":
+					w.agents.before = func(*queue.Lease) error { return fmt.Errorf("create run directory: %w", full) }
+				case "inspect":
+					w.places.blind = &BranchError{Detail: "the workspace's commits can't be taken over", Err: full}
+				}
+				for range 4 {
+					var snooze *queue.SnoozeError
+					if err := w.work(); !errors.As(err, &snooze) || snooze.WaitingFor != "disk_space" || snooze.After != 30*time.Second {
+						t.Fatal(err)
+					}
+				}
+				if job := w.job(added.ID); job.Attempt != 0 || w.get(added.ID).State != task.Active {
+					t.Errorf("%+v", job)
+				}
+				w.places.failing, w.places.blind, w.agents.before = nil, nil, nil
+				if err := w.work(); err != nil || w.get(added.ID).Stage != task.Deploy {
+					t.Errorf("%v, %+v", err, w.get(added.ID))
+				}
+			})
+		}
+	}
+}
+
+// said is an error of a program, as git's is.
+type said string
+
+func (s said) Error() string { return "exit 128" }
+func (s said) Said() string  { return string(s) }
 
 func TestStage_StopIsPassedOn(t *testing.T) {
 	t.Parallel()

@@ -33,9 +33,27 @@ type Workspaces interface {
 	// Prepare makes the workspace ready for a new run: there, on the task's branch, index and tree as its head. What
 	// would be lost by that is salvaged first. It is never called while a run of the task lives.
 	Prepare(ctx context.Context, t task.Task) (Workspace, error)
-	// Inspect imports the task's branch and says what is there. It changes nothing in the workspace.
+	// Inspect imports the task's branch and says what is there. It changes nothing in the workspace. A branch that can't be
+	// taken as the agent left it is a *BranchError.
 	Inspect(ctx context.Context, t task.Task) (Head, error)
 }
+
+// BranchError says that an agent left a workspace from which its branch can't be taken: on another branch, say, with its
+// history rewritten, or without a repository. The agent can do something about it.
+type BranchError struct {
+	Detail string // a sentence, for the agent and for people
+	Err    error
+}
+
+func (e *BranchError) Error() string {
+	if e.Err != nil {
+		return e.Detail + ": " + e.Err.Error()
+	}
+	return e.Detail
+}
+
+// Unwrap returns the error behind it.
+func (e *BranchError) Unwrap() error { return e.Err }
 
 // AgentRun asks for one run of an agent. It is re-entrant by task and key: the newest run whose result wasn't used is
 // followed or its result taken, and Prepare is called only before a new one starts.
@@ -147,12 +165,21 @@ type Publisher interface {
 
 // Remains is what a task leaves behind on disk.
 type Remains interface {
-	// Salvage keeps what the workspace holds beyond its start (untracked files too) as ref, and returns its commit, or
-	// "" when there is nothing or no workspace. With onlyDirty, commits of the branch alone are nothing. Repeating it
-	// with the same ref replaces the ref.
-	Salvage(ctx context.Context, t task.Task, ref string, onlyDirty bool) (commit string, err error)
-	// Remove deletes workspace and checkouts of the task. Nothing there is no error.
+	// Salvage keeps what the workspace holds beyond its start (untracked files too) as the next of the task's salvages.
+	// Nothing there is no error. With onlyDirty, commits of the branch alone are nothing. What the newest salvage has
+	// already isn't kept again, so it may be repeated.
+	Salvage(ctx context.Context, t task.Task, onlyDirty bool) error
+	// Salvages are all that was ever kept of the task, whoever did it, the oldest first.
+	Salvages(ctx context.Context, t task.Task) ([]Salvaged, error)
+	// Remove deletes workspace and checkouts of the task. Nothing there is no error. The workspace is there as a whole or
+	// not at all, so that a repetition never salvages a half of it.
 	Remove(ctx context.Context, t task.Task) error
+}
+
+// Salvaged is something that was kept of a task.
+type Salvaged struct {
+	Ref    string // refs/orch/salvage/<key>/<n>
+	Commit string
 }
 
 // ConsumeFunc marks a run's result as used.

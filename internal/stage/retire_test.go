@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -134,14 +135,182 @@ func TestRetire_PublishFailsAndNothingIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.places.failing = errors.New("the repository is away")
-	for range 3 {
-		var failure *queue.Failure
-		if err := w.clean(); !errors.As(err, &failure) || failure.Code != "publish" {
-			t.Fatal(err)
+	for since, pause := range []time.Duration{30 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 10 * time.Minute, 10 * time.Minute} {
+		if since > 0 {
+			w.exec(`update jobs set waiting_since = clock_timestamp() - make_interval(secs => $1) where kind = 'retire'`, pause.Seconds())
+		}
+		if pause == 10*time.Minute {
+			w.exec(`update jobs set waiting_since = clock_timestamp() - interval '1 day' where kind = 'retire'`)
+		}
+		var snooze *queue.SnoozeError
+		if err := w.clean(); !errors.As(err, &snooze) || snooze.WaitingFor != "publish" || snooze.After < pause || snooze.After > pause+pause/4 {
+			t.Fatalf("%v, %+v", err, snooze)
 		}
 	}
-	if !w.there(added) || !strings.HasSuffix(w.kinds(added.ID), "retire_failed") {
+	if n := w.count(`select attempt from jobs where kind = 'retire'`); n != 0 || !w.there(added) || strings.Count(w.kinds(added.ID), "retire_failed") != 1 {
+		t.Errorf("%d attempts, %s", n, w.kinds(added.ID))
+	}
+	w.places.failing = nil
+	if err := w.clean(); err != nil || w.there(added) || w.places.published("refs/orch/salvage/demo-1/1", "answer") != "42" {
+		t.Errorf("%v, %s", err, w.kinds(added.ID))
+	}
+	if strings.Count(w.kinds(added.ID), "salvaged") != 1 {
 		t.Error(w.kinds(added.ID))
+	}
+}
+
+// What earlier rounds left behind is published too, whatever became of the task, and once.
+func TestRetire_SalvagesOfEarlierRounds(t *testing.T) {
+	t.Parallel()
+	for name, landed := range map[string]bool{"landed": true, "cancelled": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.agents.scripts = []string{commitWrong + ` && echo first > untracked`, commitRight}
+			added := w.create()
+			if err := w.work(); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.places.Salvage(t.Context(), added, true); err != nil { // as the next round's Prepare does
+				t.Fatal(err)
+			}
+			if err := w.work(); err != nil {
+				t.Fatal(err)
+			}
+			if landed {
+				w.land(w.mustClaim(task.KindMerge), w.get(added.ID).At())
+			} else if _, err := w.store.Cancel(t.Context(), added.Key, "me"); err != nil {
+				t.Fatal(err)
+			}
+			// A crash before anything is noted, then one after the removal.
+			unnoted, broken := *w.retire, *w.retire
+			unnoted.cfg.Publisher = publishesAndCrashes{w.places}
+			broken.cfg.Remains = removesAndCrashes{w.places}
+			for _, h := range []*RetireHandler{&unnoted, &broken} {
+				w.due()
+				if err := w.run(h, w.mustClaim(task.KindRetire)); err == nil {
+					t.Fatal("no crash")
+				}
+			}
+			if err := w.clean(); err != nil || w.there(added) {
+				t.Fatal(err)
+			}
+			want := map[bool]int{true: 1, false: 2}[landed]
+			if kinds := w.kinds(added.ID); strings.Count(kinds, "salvaged") != want || !strings.HasSuffix(kinds, "retired") {
+				t.Error(kinds)
+			}
+			if w.places.published("refs/orch/salvage/demo-1/1", "untracked") != "first" {
+				t.Error("the first round's isn't in the repository")
+			}
+			if !landed && w.places.published("refs/orch/salvage/demo-1/2", "answer") != "42" {
+				t.Error("the last round's isn't in the repository")
+			}
+		})
+	}
+}
+
+type publishesAndCrashes struct{ *places }
+
+func (p publishesAndCrashes) Publish(ctx context.Context, t task.Task, ref string) error {
+	return errors.Join(p.places.Publish(ctx, t, ref), errors.New("crash"))
+}
+
+// A clean-up that rests is the next one's too: what was made meanwhile is kept, although this job has salvaged before.
+func TestRetire_RestsWhileTheTaskGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents.scripts = []string{commitWrong + "; exit 1", commitRight, "outcome auth"}
+	added := w.create()
+	w.exec(`update jobs set max_attempts = 1`)
+	if err := w.work(); err != nil {
+		t.Fatal(err)
+	}
+	broken := *w.retire
+	broken.cfg.Remains = staysAndFails{w.places}
+	if err := w.run(&broken, w.mustClaim(task.KindRetire)); err == nil {
+		t.Fatal("no failure")
+	}
+	if _, err := w.store.Retry(t.Context(), added.Key, "me", ""); err != nil {
+		t.Fatal(err)
+	}
+	w.places.blind = errors.New("torn")
+	w.exec(`update jobs set max_attempts = 1 where kind = 'stage'`)
+	if err := w.work(); err == nil || w.get(added.ID).State != task.Blocked || w.retires(added.ID) != 1 {
+		t.Fatal(err)
+	}
+	if err := w.clean(); err != nil || w.there(added) {
+		t.Fatal(err)
+	}
+	if w.places.published("refs/orch/salvage/demo-1/2", "answer") != "42" || strings.Count(w.kinds(added.ID), "salvaged") != 2 {
+		t.Errorf("what was made after the first salvage is lost: %s", w.kinds(added.ID))
+	}
+}
+
+type staysAndFails struct{ *places }
+
+func (staysAndFails) Remove(context.Context, task.Task) error { return errors.New("busy") }
+
+// Nothing is removed under a living run: it is ended first, whatever ended the task.
+func TestRetire_EndsRunsFirst(t *testing.T) {
+	t.Parallel()
+	ends := map[string]func(w *world, id int64){
+		"done": func(w *world, id int64) {
+			w.exec(`update tasks set state = 'done', finished_at = now() where id = $1`, id)
+		},
+		"cancelled": func(w *world, id int64) {
+			w.exec(`update tasks set state = 'cancelled', finished_at = now() where id = $1`, id)
+		},
+		"blocked": func(w *world, id int64) {
+			w.exec(`update tasks set state = 'blocked', reason_code = 'x' where id = $1`, id)
+		},
+		"ready": func(w *world, id int64) {
+			w.exec(`update tasks set state = 'waiting', waiting_for = $2 where id = $1`, id, task.PersonLands)
+		},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			added := w.create()
+			if _, err := w.places.Prepare(t.Context(), added); err != nil {
+				t.Fatal(err)
+			}
+			l := w.mustClaim(task.KindStage)
+			if err := insertRun(t.Context(), l, uuid.New(), "agent", "agent:development:1", added); err != nil {
+				t.Fatal(err)
+			}
+			w.exec(`update runs set state = 'running', finished_at = null, ended = null`)
+			if err := l.Tx(t.Context(), func(tx pgx.Tx) error { return l.CompleteTx(t.Context(), tx) }); err != nil {
+				t.Fatal(err)
+			}
+			end(w, added.ID)
+			if _, err := w.queue.Enqueue(t.Context(), queue.Insert{
+				Kind: task.KindRetire, Lane: task.LaneSystem, Args: task.RetireArgs{TaskID: added.ID}, TaskID: added.ID,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			w.unending = errors.New("it doesn't end")
+			var snooze *queue.SnoozeError
+			if err := w.clean(); !errors.As(err, &snooze) || snooze.WaitingFor != "end_runs" || !w.there(added) {
+				t.Fatalf("%v, removed under a living run: %v", err, !w.there(added))
+			}
+			w.unending = nil
+			if err := w.clean(); err != nil || w.there(added) || len(w.ended) != 2 || w.unconsumed() != 0 {
+				t.Errorf("%v, ended %v", err, w.ended)
+			}
+		})
+	}
+}
+
+func TestRetire_BadArgsEndIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if _, err := w.queue.Enqueue(t.Context(), queue.Insert{Kind: task.KindRetire, Lane: task.LaneSystem, Args: map[string]any{"x": 1}}); err != nil {
+		t.Fatal(err)
+	}
+	var failure *queue.Failure
+	if err := w.clean(); !errors.As(err, &failure) || !failure.Terminal {
+		t.Error(err)
 	}
 }
 

@@ -75,10 +75,13 @@ func (h *Handler) noteTx(ctx context.Context, tx pgx.Tx, w *work) error {
 			kind = task.EventGateFailed
 		}
 		data := map[string]any{
-			"gate": gate.Name, "stage": w.stage.Name, "round": w.task.Round, "evidence_id": gate.EvidenceID,
+			"gate": gate.Name, "stage": w.stage.Name, "round": w.task.Round,
 			"reused": gate.Reused, "duration_ms": gate.Duration.Milliseconds(),
 		}
-		if i < len(w.stage.Gates) && w.stage.Gates[i].Command != "" {
+		if gate.EvidenceID != 0 {
+			data["evidence_id"] = gate.EvidenceID
+		}
+		if i < len(w.stage.Gates) && w.stage.Gates[i].Name == gate.Name && w.stage.Gates[i].Command != "" {
 			data["command"] = w.stage.Gates[i].Command
 		}
 		if gate.Outcome != GatePass && gate.OutputTail != "" {
@@ -102,7 +105,7 @@ func (h *Handler) advance(ctx context.Context, w *work) error {
 		if err := w.lease.CompleteTx(ctx, tx); err != nil {
 			return err
 		}
-		_, err := h.store.AdvanceTx(ctx, tx, w.task.At(), task.System)
+		_, err := h.store.AdvanceTx(ctx, tx, w.task.At(), task.Advance{Commit: w.commit})
 		return err
 	})
 }
@@ -117,6 +120,18 @@ func (h *Handler) sendBack(ctx context.Context, w *work, ref task.GateRef, resul
 		})
 		return err
 	})
+}
+
+// commitsGate is the gate in whose name a branch that can't be taken is refused.
+const commitsGate = "commits"
+
+// sendBackBranch tells the agent that its branch can't be taken as it left it. The next Prepare salvages what is there and
+// puts the workspace back on the branch.
+func (h *Handler) sendBackBranch(ctx context.Context, w *work, left *BranchError) error {
+	result := GateResult{Name: commitsGate, Outcome: GateFail, Reason: fmt.Sprintf(
+		"%s. The work has to be committed on the branch %s: stay on it, and don't rewrite what it started from", left.Detail, w.task.Branch)}
+	w.gates = append(w.gates, result)
+	return h.sendBack(ctx, w, task.GateRef{Name: commitsGate}, result)
 }
 
 // gateFeedback is what the next prompt says about a red gate.

@@ -27,6 +27,8 @@ type world struct {
 	stage  *Handler
 	retire *RetireHandler
 	ended  []int64 // tasks whose runs were ended
+
+	unending error // what ending them fails with
 }
 
 func newWorld(t *testing.T, pipelines ...task.Pipeline) *world {
@@ -48,9 +50,18 @@ func newWorld(t *testing.T, pipelines ...task.Pipeline) *world {
 			w.ended = append(w.ended, id)
 			return nil
 		},
+		LivingRuns: func(ctx context.Context, id int64) (n int, err error) {
+			err = b.pool.QueryRow(ctx, `select count(*) from runs where task_id = $1 and state <> 'finished'`, id).Scan(&n)
+			return n, err
+		},
 	})
 	w.retire = NewRetireHandler(RetireConfig{
 		Store: b.store, Queue: b.queue, Remains: w.places, Publisher: w.places,
+		EndRuns: func(ctx context.Context, id int64) error {
+			w.ended = append(w.ended, id)
+			_, err := b.pool.Exec(ctx, `update runs set state = 'finished', finished_at = now(), ended = 'cancelled' where task_id = $1 and state <> 'finished'`, id)
+			return errors.Join(err, w.unending)
+		},
 		ConsumeAllTx: func(ctx context.Context, tx pgx.Tx, id int64) error {
 			_, err := tx.Exec(ctx, `update runs set consumed_at = now() where task_id = $1 and consumed_at is null`, id)
 			return err
@@ -175,19 +186,20 @@ func (c commandRunner) RunCommand(ctx context.Context, l *queue.Lease, r gate.Co
 	return result, insertRun(ctx, l, result.RunID, "gate", r.Key, t)
 }
 
-// places keeps workspaces as clones of one repository, which is also where refs are published.
+// places keeps workspaces as clones of one repository, which is also where refs are published, and salvages in a mirror.
 type places struct {
 	root, repo string
 	prepared   int
 	preparing  func()
 	failing    error
+	blind      error // what Inspect fails with
 }
 
 func newPlaces(t *testing.T) *places {
 	t.Helper()
 	p := &places{root: t.TempDir()}
 	p.repo = filepath.Join(p.root, "repo")
-	out, err := shell(p.root, `git init -q --initial-branch=main repo && cd repo && echo start > README && git add . && git commit -qm start && mkdir ../checkouts`)
+	out, err := shell(p.root, `git init -q --initial-branch=main repo && cd repo && echo start > README && git add . && git commit -qm start && mkdir ../checkouts && git init -q --bare ../mirror`)
 	if err != nil {
 		t.Fatal(out)
 	}
@@ -209,6 +221,9 @@ func (p *places) Prepare(_ context.Context, t task.Task) (Workspace, error) {
 }
 
 func (p *places) Inspect(_ context.Context, t task.Task) (Head, error) {
+	if p.blind != nil {
+		return Head{}, p.blind
+	}
 	out, err := shell(p.Dir(t), `git rev-parse HEAD 'HEAD^{tree}' origin/main && git status --porcelain | cut -c4-`)
 	if err != nil {
 		return Head{}, errors.New(out)
@@ -221,30 +236,45 @@ func (p *places) Publish(_ context.Context, t task.Task, ref string) error {
 	if p.failing != nil {
 		return p.failing
 	}
-	from := ref
+	from := p.Dir(t)
 	if !strings.HasPrefix(ref, "refs/heads/") {
-		from = "refs/kept/" + t.Key // where Salvage left it
+		from = filepath.Join(p.root, "mirror")
 	}
-	out, err := shell(p.repo, `git fetch -q '`+p.mirror(t)+`' '+`+from+`:`+ref+`'`)
+	out, err := shell(p.repo, `git fetch -q '`+from+`' '+`+ref+`:`+ref+`'`)
 	if err != nil {
 		return errors.New(out)
 	}
 	return nil
 }
 
-// mirror is where imported refs are: the workspace while it is there, so that tests can see what was published when.
-func (p *places) mirror(t task.Task) string { return p.Dir(t) }
-
-func (p *places) Salvage(_ context.Context, t task.Task, _ string, onlyDirty bool) (string, error) {
+func (p *places) Salvage(_ context.Context, t task.Task, onlyDirty bool) error {
 	out, err := shell(p.root, `test -d 'ws-`+t.Key+`' || exit 0; cd 'ws-`+t.Key+`'
 		dirty=$(git status --porcelain)
 		ahead=$(git rev-list origin/main..HEAD)
 		test -n "$dirty" || test -n "$ahead`+map[bool]string{true: `" -a "x" = "y`}[onlyDirty]+`" || exit 0
-		git add -A && tree=$(git write-tree) && commit=$(git commit-tree -p HEAD -m salvage "$tree") && git update-ref 'refs/kept/`+t.Key+`' $commit && echo $commit`)
+		git add -A && tree=$(git write-tree) || exit 1
+		below='refs/orch/salvage/`+t.Key+`/'
+		last=$(git -C ../mirror for-each-ref --sort=-version:refname --count=1 --format='%(tree)' $below)
+		test "$last" != "$tree" || exit 0
+		n=$(git -C ../mirror for-each-ref $below | wc -l)
+		commit=$(git commit-tree -p HEAD -m salvage "$tree") && git push -q ../mirror "$commit:$below$((n + 1))"`)
 	if err != nil {
-		return "", errors.New(out)
+		return errors.New(out)
 	}
-	return strings.TrimSpace(out), nil
+	return nil
+}
+
+func (p *places) Salvages(_ context.Context, t task.Task) ([]Salvaged, error) {
+	out, err := shell(filepath.Join(p.root, "mirror"), `git for-each-ref --sort=version:refname --format='%(refname) %(objectname)' 'refs/orch/salvage/`+t.Key+`/'`)
+	if err != nil {
+		return nil, errors.New(out)
+	}
+	var list []Salvaged
+	for line := range strings.Lines(out) {
+		ref, commit, _ := strings.Cut(strings.TrimSpace(line), " ")
+		list = append(list, Salvaged{Ref: ref, Commit: commit})
+	}
+	return list, nil
 }
 
 func (p *places) Remove(_ context.Context, t task.Task) error {

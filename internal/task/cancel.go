@@ -60,8 +60,9 @@ func (s *Store) cancelTx(ctx context.Context, tx pgx.Tx, t Task, job *queue.Job,
 	return m.Task, err
 }
 
-// Retry lets a blocked task go on, at the stage and round where it stopped. A task that used up its rounds gets one
-// more. note, when given, is told to the agent: the answer to its question, or a hint.
+// Retry lets a blocked task go on, at the stage and round where it stopped; one that used up its rounds gets one more.
+// note, when given, is told to the agent: the answer to its question, or a hint. A task that waits for a person to land
+// it is looked at again: the merge gate finds that it was landed, or makes it ready anew.
 func (s *Store) Retry(ctx context.Context, key, actor, note string) (Task, error) {
 	t, err := s.Get(ctx, key)
 	if err != nil {
@@ -69,7 +70,7 @@ func (s *Store) Retry(ctx context.Context, key, actor, note string) (Task, error
 	}
 	var moved Moved
 	err = s.withJob(ctx, t.ID, func(tx pgx.Tx, locked Task, job *queue.Job) error {
-		if locked.State != Blocked {
+		if locked.State != Blocked && !locked.Ready() {
 			return ErrNotBlocked
 		}
 		if job != nil {
@@ -103,7 +104,7 @@ func (s *Store) retryTx(ctx context.Context, tx pgx.Tx, t Task, actor, note stri
 	if t.ReasonCode == CodeRoundsExhausted {
 		return s.backTx(ctx, tx, t, pipeline, row.Back, Return{Actor: actor, Reason: "one more round was granted"})
 	}
-	t.State, t.ReasonCode, t.Reason = Active, "", ""
+	t.State, t.WaitingFor, t.ReasonCode, t.Reason = Active, "", "", ""
 	if t, err = moveTx(ctx, tx, t); err != nil {
 		return Moved{}, err
 	}

@@ -32,7 +32,7 @@ type Add struct {
 }
 
 const (
-	maxTitle = 500
+	maxTitle = 300 // bytes, as the API says
 	maxBody  = 1 << 20
 )
 
@@ -142,8 +142,10 @@ func (a Add) check() error {
 		return &InvalidError{"repo", "must be a name of letters, digits, '-', '_' and single '.'"}
 	case a.Location == "" || !storable(a.Location):
 		return &InvalidError{"location", "must be a path or URL"}
-	case title == "" || len(title) > maxTitle || !storable(title) || strings.ContainsFunc(title, unicode.IsControl):
-		return &InvalidError{"title", fmt.Sprintf("must be one line of 1 to %d bytes", maxTitle)}
+	case strings.ContainsFunc(title, unicode.IsControl):
+		return &InvalidError{"title", "must be one line without control characters"}
+	case title == "" || len(title) > maxTitle || !utf8.ValidString(title):
+		return &InvalidError{"title", fmt.Sprintf("must be UTF-8 text of 1 to %d bytes", maxTitle)}
 	case len(a.Body) > maxBody || !storable(a.Body):
 		return &InvalidError{"body", fmt.Sprintf("must be text of at most %d bytes", maxBody)}
 	case a.Source != "forge" && a.Source != "api" && a.Source != "cli":

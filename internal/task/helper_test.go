@@ -220,7 +220,7 @@ func (b *bench) inTx(transition func(tx pgx.Tx) (Moved, error)) Moved {
 }
 
 func (b *bench) advance(at At) func(pgx.Tx) (Moved, error) {
-	return func(tx pgx.Tx) (Moved, error) { return b.store.AdvanceTx(b.ctx, tx, at, "") }
+	return func(tx pgx.Tx) (Moved, error) { return b.store.AdvanceTx(b.ctx, tx, at, Advance{}) }
 }
 
 func (b *bench) sendBack(at At, r Return) func(pgx.Tx) (Moved, error) {

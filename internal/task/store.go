@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -105,12 +106,12 @@ func (s *Store) HoldTx(ctx context.Context, tx pgx.Tx, at At) (t Task, held bool
 func moveTx(ctx context.Context, tx pgx.Tx, t Task) (Task, error) {
 	err := tx.QueryRow(ctx, `update tasks set stage = @stage, state = @state, waiting_for = nullif(@waiting_for, ''),
 			reason_code = nullif(@code, ''), reason = nullif(@reason, ''), round = @round, feedback = @feedback,
-			landed_commit = nullif(@landed, ''), updated_at = clock_timestamp(),
+			landed_commit = nullif(@landed, ''), passed_commit = nullif(@passed, ''), updated_at = clock_timestamp(),
 			finished_at = case when @ended::boolean then coalesce(finished_at, clock_timestamp()) end
 		where id = @id returning updated_at, finished_at`,
 		pgx.NamedArgs{
 			"id": t.ID, "stage": t.Stage, "state": string(t.State), "waiting_for": t.WaitingFor, "code": t.ReasonCode,
-			"reason": t.Reason, "round": t.Round, "feedback": t.Feedback, "landed": t.LandedCommit, "ended": t.State.Ended(),
+			"reason": t.Reason, "round": t.Round, "feedback": t.Feedback, "landed": t.LandedCommit, "passed": t.PassedCommit, "ended": t.State.Ended(),
 		}).Scan(&t.UpdatedAt, &t.FinishedAt)
 	if err != nil {
 		return Task{}, fmt.Errorf("move task %s: %w", t.Key, err)
@@ -128,6 +129,7 @@ func (s *Store) EnqueueTx(ctx context.Context, tx pgx.Tx, t Task, stage Stage) e
 	in, err := queue.EnqueueTx(ctx, tx, queue.Insert{
 		Kind: kind, Lane: lane, Args: JobArgs{TaskID: t.ID, Stage: t.Stage, Round: t.Round}, Priority: t.Priority,
 		MaxAttempts: s.cfg.MaxAttempts, DedupeKey: queue.TaskKey(t.ID), ConcurrencyKey: queue.TaskKey(t.ID), TaskID: t.ID,
+		PinnedRoot: t.root(),
 	})
 	if err != nil {
 		return fmt.Errorf("enqueue %s job of task %s: %w", kind, t.Key, err)
@@ -138,12 +140,31 @@ func (s *Store) EnqueueTx(ctx context.Context, tx pgx.Tx, t Task, stage Stage) e
 	return nil
 }
 
+// root is where the task's jobs have to run; uuid.Nil while any root will do.
+func (t Task) root() uuid.UUID {
+	if t.RootID == nil {
+		return uuid.Nil
+	}
+	return *t.RootID
+}
+
+// BindTx ties the task to a data root at the beginning of the work on it, and answers the root that it is tied to: what
+// is made of it, branch and workspace, is in one root only. It answers false when the task is somewhere else by now.
+func (s *Store) BindTx(ctx context.Context, tx pgx.Tx, at At, root uuid.UUID) (uuid.UUID, bool, error) {
+	t, current, err := lockAtTx(ctx, tx, at, Active)
+	if err != nil || !current || t.RootID != nil {
+		return t.root(), current, wrap("bind task", err)
+	}
+	_, err = tx.Exec(ctx, `update tasks set root_id = $2 where id = $1`, t.ID, root)
+	return root, true, wrap("bind task", err)
+}
+
 // retireTx enqueues the clean-up after a task. Its concurrency key is the task's, so it never runs beside a job that
 // works in the task's workspace.
 func retireTx(ctx context.Context, tx pgx.Tx, t Task) error {
 	_, err := queue.EnqueueTx(ctx, tx, queue.Insert{
 		Kind: KindRetire, Lane: LaneSystem, Args: RetireArgs{TaskID: t.ID}, DedupeKey: RetireKey(t.ID),
-		ConcurrencyKey: queue.TaskKey(t.ID), TaskID: t.ID,
+		ConcurrencyKey: queue.TaskKey(t.ID), TaskID: t.ID, PinnedRoot: t.root(),
 	})
 	if err != nil {
 		return fmt.Errorf("enqueue retire job of task %s: %w", t.Key, err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // State of a task.
@@ -86,6 +88,8 @@ type Task struct {
 	Priority     int             `db:"priority"`
 	Land         bool            `db:"land"` // false: a person lands the ready branch
 	Overrides    json.RawMessage `db:"overrides"`
+	RootID       *uuid.UUID      `db:"root_id"`       // data root that has its branch and workspace; nil before any work
+	PassedCommit string          `db:"passed_commit"` // what the gates of its last finished stage judged
 	LandedCommit string          `db:"landed_commit"`
 	CreatedAt    time.Time       `db:"created_at"`
 	UpdatedAt    time.Time       `db:"updated_at"`
@@ -93,11 +97,14 @@ type Task struct {
 }
 
 const taskColumns = `t.id, t.key, t.repo, r.location, t.title, t.body, t.source, t.branch, t.base_branch, t.pull_request,
-	t.pipeline, t.stage, t.state, coalesce(t.waiting_for, '') as waiting_for, coalesce(t.reason_code, '') as reason_code,
+	t.root_id, coalesce(t.passed_commit, '') as passed_commit, t.pipeline, t.stage, t.state, coalesce(t.waiting_for, '') as waiting_for, coalesce(t.reason_code, '') as reason_code,
 	coalesce(t.reason, '') as reason, t.round, t.feedback, t.priority, t.land, t.overrides,
 	coalesce(t.landed_commit, '') as landed_commit, t.created_at, t.updated_at, t.finished_at`
 
 const taskTables = ` from tasks t join repositories r on r.name = t.repo `
+
+// Ready says that the task's tested branch was published for a person to land.
+func (t Task) Ready() bool { return t.State == Waiting && t.WaitingFor == PersonLands }
 
 // At is the place of a task that a transition starts from. A transition whose task is somewhere else by now changes
 // nothing and answers Superseded.

@@ -16,6 +16,12 @@ type Moved struct {
 	Superseded bool
 }
 
+// Advance says what passed the gates of a stage.
+type Advance struct {
+	Actor  string // empty = System
+	Commit string // that the gates judged; only this one may land
+}
+
 // Return says why a task goes back.
 type Return struct {
 	Actor    string // empty = System
@@ -57,7 +63,7 @@ func actorOr(actor string) string {
 
 // AdvanceTx moves the task to the next stage of its pipeline and enqueues that stage's job. End the current job
 // (CompleteTx) before, in the same transaction: all jobs of a task share one dedupe key.
-func (s *Store) AdvanceTx(ctx context.Context, tx pgx.Tx, at At, actor string) (Moved, error) {
+func (s *Store) AdvanceTx(ctx context.Context, tx pgx.Tx, at At, a Advance) (Moved, error) {
 	t, current, err := lockAtTx(ctx, tx, at, Active)
 	if err != nil || !current {
 		return Moved{Task: t, Superseded: true}, wrap("advance task", err)
@@ -67,18 +73,18 @@ func (s *Store) AdvanceTx(ctx context.Context, tx pgx.Tx, at At, actor string) (
 		return orZero(moved), wrap("advance task", err)
 	}
 	from := t.Stage
-	t.Feedback = ""
+	t.Feedback, t.PassedCommit = "", a.Commit
 	data := facts{"from": from, "to": row.Next, "round": t.Round}
 	if row.Next == "" {
 		t.State = Done
-		return s.endTx(ctx, tx, t, actorOr(actor), EventDone, "", data)
+		return s.endTx(ctx, tx, t, actorOr(a.Actor), EventDone, "", data)
 	}
 	t.Stage = row.Next
 	next, _ := pipeline.Stage(row.Next)
 	if t, err = moveTx(ctx, tx, t); err != nil {
 		return Moved{}, wrap("advance task", err)
 	}
-	if err := appendEventTx(ctx, tx, t.ID, actorOr(actor), EventAdvanced, "", data); err != nil {
+	if err := appendEventTx(ctx, tx, t.ID, actorOr(a.Actor), EventAdvanced, "", data); err != nil {
 		return Moved{}, wrap("advance task", err)
 	}
 	err = s.EnqueueTx(ctx, tx, t, next)

@@ -7,10 +7,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
 	"orch/internal/queue"
+	"orch/internal/queue/queuetest"
 )
 
 func TestCreate(t *testing.T) {
@@ -158,6 +160,35 @@ func TestAdvance_LastStageWithoutALanding(t *testing.T) {
 	}
 }
 
+// Branch and workspace are in one data root: whoever begins the work on a task binds it, and all its jobs with it.
+func TestBind(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	created := b.create()
+	home, other := queuetest.Root(t, b.pool), queuetest.Root(t, b.pool)
+	for _, root := range []uuid.UUID{home, other} { // the second one comes too late
+		err := db.InTx(t.Context(), b.pool, func(tx pgx.Tx) error {
+			bound, current, err := b.store.BindTx(t.Context(), tx, created.At(), root)
+			if bound != home || !current {
+				t.Errorf("bound to %s, %v", bound, current)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	moved := b.move(b.mustClaim(KindStage), func(tx pgx.Tx) (Moved, error) {
+		return b.store.AdvanceTx(t.Context(), tx, created.At(), Advance{Commit: "abc"})
+	})
+	if moved.Task.PassedCommit != "abc" || *moved.Task.RootID != home {
+		t.Errorf("%+v", moved.Task)
+	}
+	if job := b.job(created.ID); job.PinnedRoot == nil || *job.PinnedRoot != home {
+		t.Errorf("the next job is pinned to %v, want %s", job.PinnedRoot, home)
+	}
+}
+
 // Who lands is the merge gate's business: the change is tested as it would land first, whoever does it.
 func TestWait_PersonLands(t *testing.T) {
 	t.Parallel()
@@ -173,6 +204,10 @@ func TestWait_PersonLands(t *testing.T) {
 	if waiting.Task.State != Waiting || waiting.Task.WaitingFor != PersonLands || b.retires(task.ID) != 1 {
 		t.Errorf("%+v, %d retire jobs", waiting.Task, b.retires(task.ID))
 	}
+	again, err := b.store.Retry(t.Context(), task.Key, "ada", "")
+	if job := b.job(task.ID); err != nil || again.State != Active || again.WaitingFor != "" || job == nil || job.Kind != KindMerge {
+		t.Errorf("looked at again: %+v, %v, job %+v", again, err, job)
+	}
 	// The person did.
 	landed := b.inTx(b.land(moved.Task.At(), Landing{Actor: "person", Commit: "abc"}))
 	if landed.Superseded || landed.Task.State != Done || landed.Task.WaitingFor != "" {
@@ -187,7 +222,7 @@ func TestAdvance_NeedsTheEndOfTheCurrentJob(t *testing.T) {
 	task := b.create()
 	l := b.mustClaim(KindStage)
 	err := l.Tx(t.Context(), func(tx pgx.Tx) error {
-		_, err := b.store.AdvanceTx(t.Context(), tx, task.At(), "")
+		_, err := b.store.AdvanceTx(t.Context(), tx, task.At(), Advance{})
 		return err
 	})
 	if !errors.Is(err, ErrBusy) || b.get(task.ID).Stage != Development {

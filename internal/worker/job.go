@@ -137,7 +137,7 @@ func (s *session) end(ctx context.Context, lease *queue.Lease, tx pgx.Tx, result
 	case errors.As(result, &failure):
 		_, err := lease.RetryTx(ctx, tx, *failure)
 		return err
-	case errors.Is(result, queue.ErrUnavailable): // no fault of the job's
+	case errors.Is(result, queue.ErrUnavailable), db.Unreachable(result): // no fault of the job's
 		return lease.ReleaseTx(ctx, tx, queue.Release{After: s.w.cfg.Poll, WaitingFor: "database"})
 	default:
 		_, err := lease.RetryTx(ctx, tx, queue.Failure{Code: CodeHandlerError, Err: result})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"orch/internal/queue"
 	"orch/internal/queue/queuetest"
@@ -43,6 +44,7 @@ func TestEndsOfAJob(t *testing.T) {
 		"snooze":    {run: returns(&queue.SnoozeError{After: time.Hour, WaitingFor: "ci"}), state: "queued", phase: "ci", stats: worker.Stats{Released: 1}},
 		"stopping":  {run: returns(fmt.Errorf("w: %w", queue.ErrStopping)), state: "queued", stats: worker.Stats{Released: 1}},
 		"cancelled": {run: returns(queue.ErrCancelRequested), state: "cancelled", attempt: 1, stats: worker.Stats{Cancelled: 1}},
+		"away":      {run: returns(fmt.Errorf("w: %w", &pgconn.PgError{Code: "57P01"})), state: "queued", phase: "database", stats: worker.Stats{Released: 1}},
 		"database":  {run: returns(fmt.Errorf("w: %w", queue.ErrUnavailable)), state: "queued", phase: "database", stats: worker.Stats{Released: 1}},
 		"panic":     {run: func(context.Context, *queue.Lease) error { panic("broken") }, state: "queued", attempt: 1, code: worker.CodePanic, stats: worker.Stats{Retried: 1}},
 		"goexit":    {run: func(context.Context, *queue.Lease) error { runtime.Goexit(); return nil }, state: "queued", attempt: 1, code: worker.CodePanic, stats: worker.Stats{Retried: 1}},

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sys/unix"
 
 	"orch/internal/app/catalog"
@@ -64,7 +65,7 @@ func Examine(ctx context.Context, cfg *config.Config) []Finding {
 		found = append(found, examineRepo(ctx, program, repo))
 	}
 	for _, agent := range file.Agents {
-		found = append(found, examineAgent(agent))
+		found = append(found, examineAgent(cfg, agent))
 	}
 	return append(found, Finding{
 		"isolation", Warning, "agents and tests run as the user that runs orch: what it can read, they can read",
@@ -125,7 +126,7 @@ func examineDatabase(ctx context.Context, cfg *config.Config) Finding {
 	}
 	c, err := pgx.ConnectConfig(ctx, conn)
 	if err != nil {
-		return Finding{"database", Failed, db.Code(err), "is it up, and may this user connect?"}
+		return Finding{"database", Failed, db.Code(err) + whichDatabase(cfg, conn, err), "is it up, and may this user connect?"}
 	}
 	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
 	migrator, err := database.Migrator(slog.New(slog.DiscardHandler))
@@ -140,6 +141,27 @@ func examineDatabase(ctx context.Context, cfg *config.Config) Finding {
 		return Finding{"database", Failed, err.Error(), ""}
 	}
 	return Finding{Name: "database", Status: OK, Detail: "reachable, schema up to date"}
+}
+
+// whichDatabase says which server, user and database a connection was meant for, and what the server said, never the
+// password.
+func whichDatabase(cfg *config.Config, conn *pgx.ConnConfig, err error) string {
+	if passwordAstray(cfg.Database.URL.Reveal()) {
+		return ": an @ comes late in ORCH_DATABASE_URL: characters such as / # ? @ : % in a password must be percent-encoded"
+	}
+	text := fmt.Sprintf(": host %s, port %d, user %s, database %s", conn.Host, conn.Port, conn.User, conn.Database)
+	if said, ok := errors.AsType[*pgconn.PgError](err); ok {
+		text += ": " + said.Message
+	}
+	return text
+}
+
+// passwordAstray says whether a URL may hold its password where host, port and database are read from: one with an
+// unescaped delimiter ends the part before @ early.
+func passwordAstray(url string) bool {
+	_, rest, isURL := strings.Cut(url, "://")
+	end := strings.IndexAny(rest, "/?#")
+	return isURL && end >= 0 && strings.Contains(rest[end:], "@")
 }
 
 func examineConfig(cfg *config.Config, file *orchyaml.File) Finding {
@@ -167,8 +189,11 @@ func examineRepo(ctx context.Context, program *gitcmd.Git, repo orchyaml.Repo) F
 	return Finding{Name: name, Status: OK, Detail: fmt.Sprintf("%s, branch %s", checked.Path, checked.Base)}
 }
 
-func examineAgent(agent orchyaml.Agent) Finding {
+func examineAgent(cfg *config.Config, agent orchyaml.Agent) Finding {
 	name := "agent " + agent.Name
+	if agent.Placeholder() {
+		return Finding{name, Failed, "no agent program is set", "edit agents." + agent.Name + ".command in " + cfg.Data.File}
+	}
 	word, _, _ := strings.Cut(strings.TrimSpace(agent.Command.Shell), " ")
 	if len(agent.Command.Argv) > 0 {
 		word = agent.Command.Argv[0]

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"orch/internal/app/catalog"
@@ -57,7 +58,7 @@ type AddedRepository struct {
 	Base   string `json:"base"`
 	Test   string `json:"test"`
 	Config string `json:"config"`
-	// AgentMissing: orch.yaml was new and nobody said which agent to run.
+	// AgentMissing: orch.yaml doesn't say yet which agent program to run.
 	AgentMissing bool `json:"agent_missing"`
 }
 
@@ -66,6 +67,9 @@ var ErrNoTest = errors.New("no test command found: say which command decides whe
 
 // AddRepository looks at a repository and writes its entry into orch.yaml.
 func AddRepository(ctx context.Context, cfg *config.Config, n NewRepository) (AddedRepository, error) {
+	if n.Name != "" && !config.ValidName(n.Name) {
+		return AddedRepository{}, fmt.Errorf("--name: %s; it says %q", config.NameRule, n.Name)
+	}
 	program, err := gitcmd.New(ctx, gitcmd.Config{})
 	if err != nil {
 		return AddedRepository{}, err
@@ -86,16 +90,24 @@ func AddRepository(ctx context.Context, cfg *config.Config, n NewRepository) (Ad
 			return AddedRepository{}, err
 		}
 	}
-	if err := writeNewFile(cfg.Data.File, n.AgentCommand, &added); err != nil {
+	if err := writeNewFile(cfg.Data.File, n.AgentCommand); err != nil {
 		return AddedRepository{}, err
 	}
-	return added, orchyaml.AddRepo(cfg.Data.File, orchyaml.RepoEntry{
+	if err := orchyaml.AddRepo(cfg.Data.File, orchyaml.RepoEntry{
 		Name: added.Name, Path: added.Path, Base: added.Base, Test: added.Test, Setup: n.Setup,
-	}, stage.CheckPrompt)
+	}, stage.CheckPrompt); err != nil {
+		return AddedRepository{}, err
+	}
+	file, err := catalog.LoadFile(cfg.Data)
+	if err != nil {
+		return AddedRepository{}, err
+	}
+	added.AgentMissing = slices.ContainsFunc(file.Agents, orchyaml.Agent.Placeholder)
+	return added, nil
 }
 
 // writeNewFile begins an orch.yaml with the agent that was named. One that is there is left as it is.
-func writeNewFile(path, agentCommand string, added *AddedRepository) error {
+func writeNewFile(path, agentCommand string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
@@ -103,7 +115,6 @@ func writeNewFile(path, agentCommand string, added *AddedRepository) error {
 	if err != nil {
 		return fmt.Errorf("begin %s: %w", path, err)
 	}
-	added.AgentMissing = agentCommand == ""
 	_, err = f.WriteString(orchyaml.Template(agentCommand))
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("begin %s: %w", path, err)

@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	"orch/api"
 	"orch/internal/httpapi"
@@ -51,7 +52,7 @@ func (a Jobs) shownJobs(ctx context.Context, jobs []queue.Job) ([]api.Job, error
 func (a Jobs) GetJob(ctx context.Context, id int64) (api.Job, error) {
 	job, err := a.Jobs.Get(ctx, id)
 	if errors.Is(err, queue.ErrNotFound) {
-		return api.Job{}, httpapi.NotFound("job")
+		return api.Job{}, noJob(id)
 	}
 	if err != nil {
 		return api.Job{}, err
@@ -67,7 +68,7 @@ func (a Jobs) GetJob(ctx context.Context, id int64) (api.Job, error) {
 func (a Jobs) CancelJob(ctx context.Context, id int64, _ string) (api.Job, error) {
 	job, err := a.Jobs.Get(ctx, id)
 	if errors.Is(err, queue.ErrNotFound) {
-		return api.Job{}, httpapi.NotFound("job")
+		return api.Job{}, noJob(id)
 	}
 	if err != nil {
 		return api.Job{}, err
@@ -88,3 +89,5 @@ func (a Jobs) CancelJob(ctx context.Context, id int64, _ string) (api.Job, error
 	}
 	return a.GetJob(ctx, id)
 }
+
+func noJob(id int64) error { return httpapi.NotFound("job " + strconv.FormatInt(id, 10)) }

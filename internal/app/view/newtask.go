@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -19,22 +20,19 @@ import (
 // money.
 func (a Tasks) CreateTask(ctx context.Context, n httpapi.NewTask) (api.Task, error) {
 	add := task.Add{
-		Title: n.Title, Body: n.Body, Source: n.Source, Priority: n.Priority, Pipeline: orchyaml.DefaultPipeline, Land: true,
+		Title: n.Title, Body: n.Body, Source: n.Source, Priority: n.Priority, Pipeline: orchyaml.DefaultPipeline,
 	}
 	repo, err := a.repository(ctx, n, &add)
 	if err != nil {
 		return api.Task{}, err
 	}
-	if n.Land != nil {
-		add.Land = *n.Land
-	}
 	checked, err := a.check(ctx, repo)
 	var problem *forge.ProblemError
-	if errors.As(err, &problem) && (add.Land || !problem.Code.HindersOnlyLanding()) {
-		return api.Task{}, httpapi.Refuse(string(problem.Code), problem.Error())
-	}
-	if err != nil && problem == nil {
+	if err != nil && !errors.As(err, &problem) {
 		return api.Task{}, err
+	}
+	if problem != nil && !problem.Code.HindersOnlyLanding() {
+		return api.Task{}, httpapi.Refuse(string(problem.Code), problem.Error())
 	}
 	add.Location, add.BaseBranch = checked.Path, checked.Base
 	if add.Location == "" {
@@ -45,11 +43,30 @@ func (a Tasks) CreateTask(ctx context.Context, n httpapi.NewTask) (api.Task, err
 			return api.Task{}, err
 		}
 	}
+	if add.Land, err = a.lands(ctx, n, add); err != nil {
+		return api.Task{}, refusedTask(err)
+	}
+	if problem != nil && add.Land {
+		return api.Task{}, httpapi.Refuse(string(problem.Code), problem.Error())
+	}
 	created, err := a.Tasks.Create(ctx, add)
 	if err != nil {
 		return api.Task{}, refusedTask(err)
 	}
 	return a.shown(ctx, created), nil
+}
+
+// lands says whether a new task is to land: as was asked, else as the plan for it says.
+func (a Tasks) lands(ctx context.Context, n httpapi.NewTask, add task.Add) (bool, error) {
+	if n.Land != nil {
+		return *n.Land, nil
+	}
+	own, err := json.Marshal(add.Overrides)
+	if err != nil {
+		return false, fmt.Errorf("encode what the task brings along: %w", err)
+	}
+	plan, err := a.Catalog.Plan(ctx, task.Task{Repo: add.Repo, BaseBranch: add.BaseBranch, Pipeline: add.Pipeline, Overrides: own})
+	return plan.Land, err
 }
 
 // check looks at a repository. While a landing is under way its checkout looks dirty or locked for a moment: then it looks again.
@@ -105,7 +122,7 @@ func (a Tasks) repository(ctx context.Context, n httpapi.NewTask, add *task.Add)
 	if !known {
 		return forge.Repo{}, httpapi.Invalid("repo", unknownRepo(n.Repo, file))
 	}
-	add.Repo, add.Pipeline, add.Land = repo.Name, repo.Pipeline, repo.Land == orchyaml.LandAuto
+	add.Repo, add.Pipeline = repo.Name, repo.Pipeline
 	base := repo.Base
 	if n.Base != "" {
 		base = n.Base

@@ -21,7 +21,7 @@ type Runs struct{ Sources }
 func (a Runs) GetRun(ctx context.Context, id uuid.UUID) (api.Run, error) {
 	run, err := a.Runs.Get(ctx, id)
 	if errors.Is(err, agent.ErrNotFound) {
-		return api.Run{}, httpapi.NotFound("run")
+		return api.Run{}, httpapi.NotFound("run " + id.String())
 	}
 	if err != nil {
 		return api.Run{}, err
@@ -37,7 +37,7 @@ func (a Runs) log(ctx context.Context, id uuid.UUID) (*process.Log, error) {
 	log, err := a.Runs.OpenLog(ctx, id)
 	switch {
 	case errors.Is(err, agent.ErrNotFound):
-		return nil, httpapi.NotFound("log of the run")
+		return nil, httpapi.NotFound("log of the run " + id.String())
 	case errors.Is(err, agent.ErrElsewhere):
 		return nil, httpapi.Refuse("run_elsewhere", "the run's log is on the machine of another data root: ask the server there")
 	}

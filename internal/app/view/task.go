@@ -89,7 +89,7 @@ func (a Tasks) CancelTask(ctx context.Context, key, actor string) (api.Task, err
 	t, err := a.Tasks.Cancel(ctx, key, actor)
 	switch {
 	case errors.Is(err, task.ErrNotFound):
-		return api.Task{}, httpapi.NotFound("task")
+		return api.Task{}, httpapi.NotFound("task " + key)
 	case errors.Is(err, task.ErrLandingStarted):
 		return api.Task{}, httpapi.Conflict("landing_started", "the landing has started: the task can't be cancelled any more")
 	case errors.Is(err, task.ErrEnded):
@@ -105,9 +105,11 @@ func (a Tasks) RetryTask(ctx context.Context, key, actor, note string) (api.Task
 	t, err := a.Tasks.Retry(ctx, key, actor, note)
 	switch {
 	case errors.Is(err, task.ErrNotFound):
-		return api.Task{}, httpapi.NotFound("task")
+		return api.Task{}, httpapi.NotFound("task " + key)
 	case errors.Is(err, task.ErrNotBlocked):
 		return api.Task{}, httpapi.Conflict("task_not_blocked", "the task isn't blocked: there is nothing to retry")
+	case errors.Is(err, task.ErrUnknownPipeline):
+		return api.Task{}, httpapi.Refuse("configuration", err.Error())
 	case errors.Is(err, task.ErrBusy):
 		return api.Task{}, httpapi.Conflict("task_busy", "a job of the task hasn't ended yet: try again in a moment")
 	case err != nil:
@@ -119,7 +121,7 @@ func (a Tasks) RetryTask(ctx context.Context, key, actor, note string) (api.Task
 func (a Tasks) find(ctx context.Context, key string) (task.Task, error) {
 	t, err := a.Tasks.Get(ctx, key)
 	if errors.Is(err, task.ErrNotFound) {
-		return task.Task{}, httpapi.NotFound("task")
+		return task.Task{}, httpapi.NotFound("task " + key)
 	}
 	return t, err
 }

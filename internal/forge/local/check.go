@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,7 +14,7 @@ import (
 
 // Check says whether orch could land on the repository now.
 func (l *Local) Check(ctx context.Context, repo forge.Repo) (forge.Checked, error) {
-	r, err := l.open(repo.Location)
+	r, err := l.openOwn(repo.Location)
 	if err != nil {
 		return forge.Checked{}, err
 	}
@@ -31,7 +32,7 @@ func (l *Local) Check(ctx context.Context, repo forge.Repo) (forge.Checked, erro
 	}
 	checked := forge.Checked{Base: base, Head: head, Path: r.path}
 	checked.Bare = !slices.ContainsFunc(all, func(c checkout) bool { return c.gitDir == r.gitDir })
-	if err := l.ready(ctx, all, base); err != nil {
+	if err := l.ready(ctx, r, all, base); err != nil {
 		return forge.Checked{}, err
 	}
 	if with := having(all, base); len(with) > 0 {
@@ -41,7 +42,10 @@ func (l *Local) Check(ctx context.Context, repo forge.Repo) (forge.Checked, erro
 }
 
 // ready refuses a landing on a branch while work trees couldn't follow it.
-func (l *Local) ready(ctx context.Context, all []checkout, branch string) error {
+func (l *Local) ready(ctx context.Context, r *repository, all []checkout, branch string) error {
+	if err := l.ownCheckouts(r, all, branch); err != nil {
+		return err
+	}
 	for _, c := range all {
 		if what := unfinished(c, branch); what != "" {
 			return problem(forge.CodeUnfinished, "finish or abort it", "%s has an unfinished %s on %s", c.workTree, what, branch)
@@ -83,11 +87,11 @@ func (l *Local) clean(ctx context.Context, c checkout, branch string) error {
 	if _, err := os.Lstat(lock); err == nil && !oursAndStale(lock) {
 		return locked(lock)
 	}
-	off, err := l.filtersOff(ctx, c.gitDir)
+	flags, err := l.filterFlags(ctx, c.gitDir)
 	if err != nil {
 		return err
 	}
-	args := slices.Concat(off, []string{"status", "--porcelain=v1", "-z", "--untracked-files=no", "--ignore-submodules=dirty", "--no-renames"})
+	args := slices.Concat(flags, []string{"status", "--porcelain=v1", "-z", "--untracked-files=no", "--ignore-submodules=dirty", "--no-renames"})
 	out, err := l.git.RunTree(ctx, c.gitDir, c.workTree, "", nil, args...)
 	if err != nil {
 		return fmt.Errorf("look for changes in %s: %w", c.workTree, translate(err))
@@ -103,9 +107,12 @@ func (l *Local) clean(ctx context.Context, c checkout, branch string) error {
 		"%s has %s checked out with uncommitted changes: %s", c.workTree, branch, some(entries))
 }
 
-// filters are the names of the filters that a repository's own configuration defines, but for LFS's.
+// lfs is the one filter that orch runs, in git-lfs's own words, never the repository's.
+const lfs = "lfs"
+
+// filters are the names of the filters that a repository's own configuration defines.
 func (l *Local) filters(ctx context.Context, gitDir string) ([]string, error) {
-	out, err := l.git.Run(ctx, gitDir, nil, "config", "--name-only", "-z", "--get-regexp", `^filter\.`)
+	out, err := l.git.Run(ctx, gitDir, nil, "config", "--show-scope", "--name-only", "-z", "--get-regexp", `^filter\.`)
 	if exitCode(err) == 1 {
 		return nil, nil
 	}
@@ -113,9 +120,13 @@ func (l *Local) filters(ctx context.Context, gitDir string) ([]string, error) {
 		return nil, fmt.Errorf("read filters of %s: %w", gitDir, err)
 	}
 	var names []string
-	for _, key := range splitNUL(out) {
-		name := strings.TrimPrefix(key, "filter.")
-		if dot := strings.LastIndexByte(name, '.'); dot > 0 && name[:dot] != "lfs" {
+	fields := splitNUL(out)
+	for i := 0; i+1 < len(fields); i += 2 {
+		if fields[i] == "command" { // the runner's
+			continue
+		}
+		name := strings.TrimPrefix(fields[i+1], "filter.")
+		if dot := strings.LastIndexByte(name, '.'); dot > 0 {
 			names = append(names, name[:dot])
 		}
 	}
@@ -123,9 +134,9 @@ func (l *Local) filters(ctx context.Context, gitDir string) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// filtersOff are flags for git with which it runs none of the repository's filters: their input would be
-// what an agent wrote.
-func (l *Local) filtersOff(ctx context.Context, gitDir string) ([]string, error) {
+// filterFlags are flags for git with which it runs none of the repository's filters: their input would be
+// what an agent wrote. Where the repository has a filter for LFS, git-lfs is run if it is installed.
+func (l *Local) filterFlags(ctx context.Context, gitDir string) ([]string, error) {
 	names, err := l.filters(ctx, gitDir)
 	if err != nil {
 		return nil, err
@@ -135,7 +146,11 @@ func (l *Local) filtersOff(ctx context.Context, gitDir string) ([]string, error)
 		if strings.Contains(name, "=") {
 			return nil, problem(forge.CodeFilters, "rename it", "the filter %q can't be switched off", name)
 		}
-		for _, setting := range []string{"clean=", "smudge=", "process=", "required=false"} {
+		settings := []string{"clean=", "smudge=", "process=", "required=false"}
+		if _, err := exec.LookPath("git-lfs"); name == lfs && err == nil {
+			settings = []string{"clean=git-lfs clean -- %f", "smudge=git-lfs smudge -- %f", "process=git-lfs filter-process", "required=true"}
+		}
+		for _, setting := range settings {
 			flags = append(flags, "-c", "filter."+name+"."+setting)
 		}
 	}
@@ -145,8 +160,12 @@ func (l *Local) filtersOff(ctx context.Context, gitDir string) ([]string, error)
 // unfiltered refuses a checkout whose files go through a filter, since what Refresh would write isn't what is expected there.
 func (l *Local) unfiltered(ctx context.Context, c checkout) error {
 	names, err := l.filters(ctx, c.gitDir)
-	if err != nil || len(names) == 0 {
+	if err != nil {
 		return err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == lfs })
+	if len(names) == 0 {
+		return nil
 	}
 	files, err := l.git.RunTree(ctx, c.gitDir, c.workTree, "", nil, "ls-files", "-z")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 // Land moves the target branch from Old to New by one compare-and-swap.
 func (l *Local) Land(ctx context.Context, repo forge.Repo, landing forge.Landing) (forge.LandResult, error) {
-	r, err := l.open(repo.Location)
+	r, err := l.openOwn(repo.Location)
 	if err != nil {
 		return forge.LandResult{}, err
 	}
@@ -42,7 +42,7 @@ func (l *Local) land(ctx context.Context, r *repository, landing forge.Landing) 
 	if now != landing.Old {
 		return l.already(ctx, r, landing, result)
 	}
-	if err := l.ready(ctx, all, landing.Base); err != nil {
+	if err := l.ready(ctx, r, all, landing.Base); err != nil {
 		return result, err
 	}
 	if err := l.fetch(ctx, r, landing.Mirror, landing.New); err != nil {
@@ -173,7 +173,7 @@ func (l *Local) openFor(repo forge.Repo, ref string) (*repository, error) {
 	if !strings.HasPrefix(ref, "refs/orch/") && !strings.HasPrefix(ref, "refs/heads/orch/") {
 		return nil, problem(forge.CodeRefused, "", "orch publishes only below refs/orch/ and refs/heads/orch/, not %q", ref)
 	}
-	return l.open(repo.Location)
+	return l.openOwn(repo.Location)
 }
 
 // unobstructed refuses a landing that would write over files which git doesn't track. read-tree looks after most of them,

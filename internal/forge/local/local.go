@@ -20,8 +20,10 @@ type Runner interface {
 
 // Local is the forge of repositories that are directories on this machine.
 type Local struct {
-	git Runner
-	log *slog.Logger
+	git   Runner
+	log   *slog.Logger
+	euid  int
+	owner func(path string) (uid int, err error)
 }
 
 // New makes a Local; a nil logger discards.
@@ -29,7 +31,7 @@ func New(git Runner, log *slog.Logger) *Local {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Local{git: git, log: log}
+	return &Local{git: git, log: log, euid: os.Geteuid(), owner: ownerOf}
 }
 
 var _ forge.Forge = (*Local)(nil)

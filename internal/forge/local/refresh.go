@@ -19,12 +19,15 @@ import (
 // Refresh that was killed at any point leaves either nothing, or files that are as in old, as in new, or cut short,
 // and the next one brings it to its end.
 func (l *Local) Refresh(ctx context.Context, repo forge.Repo, target, old, to string) error {
-	r, err := l.open(repo.Location)
+	r, err := l.openOwn(repo.Location)
 	if err != nil {
 		return err
 	}
 	all, err := l.checkouts(ctx, r)
 	if err != nil {
+		return err
+	}
+	if err := l.ownCheckouts(r, all, target); err != nil {
 		return err
 	}
 	for _, c := range having(all, target) {
@@ -72,7 +75,7 @@ type follower struct {
 	c       checkout
 	lock    *indexLock
 	index   string
-	off     []string // flags that switch filters off
+	flags   []string // say which filters run
 	old, to string
 }
 
@@ -82,7 +85,7 @@ func (f *follower) run(ctx context.Context) error {
 	}
 	_ = os.Remove(f.index + ".lock") // of a run that was killed: this one has the lock
 	var err error
-	if f.off, err = f.l.filtersOff(ctx, f.c.gitDir); err != nil {
+	if f.flags, err = f.l.filterFlags(ctx, f.c.gitDir); err != nil {
 		return err
 	}
 	_, err = f.git(ctx, nil, "diff-index", "--cached", "--quiet", "--ignore-submodules=dirty", f.to)
@@ -105,7 +108,7 @@ func (f *follower) run(ctx context.Context) error {
 }
 
 func (f *follower) git(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
-	all := append(append([]string(nil), f.off...), args...)
+	all := append(append([]string(nil), f.flags...), args...)
 	return f.l.git.RunHolding(ctx, f.lock.file, f.c.gitDir, f.c.workTree, f.index, stdin, all...)
 }
 

@@ -183,6 +183,11 @@ func pinned() []string {
 		"core.quotePath=false",
 		"credential.helper=",
 		"diff.external=",
+		// The one filter with a well-known name. Whoever works in a checkout that has it says so with -c.
+		"filter.lfs.clean=",
+		"filter.lfs.smudge=",
+		"filter.lfs.process=",
+		"filter.lfs.required=false",
 		"diff.ignoreSubmodules=dirty",
 		"protocol.version=2", // lets commits be fetched by their id
 		"protocol.allow=never",

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"orch/internal/git/gitcmd"
+	"orch/internal/testgit"
 )
 
 func TestRunIsIsolated(t *testing.T) {
@@ -37,6 +38,27 @@ func TestRunIsIsolated(t *testing.T) {
 	}
 	if _, err := os.Stat(marker); err == nil {
 		t.Error("a program of the developer's configuration ran")
+	}
+}
+
+// The one filter whose name is known: whatever a repository says of it, it runs nothing.
+func TestLFSIsOverruled(t *testing.T) {
+	t.Parallel()
+	g := must[*gitcmd.Git](t)(gitcmd.New(t.Context(), gitcmd.Config{}))
+	r := testgit.New(t, map[string]string{"a": "1\n", ".gitattributes": "a filter=lfs\n"})
+	marker := filepath.Join(t.TempDir(), "ran")
+	for _, key := range []string{"clean", "smudge", "process"} {
+		r.Git("config", "filter.lfs."+key, "touch "+marker+"; cat")
+	}
+	r.Git("config", "filter.lfs.required", "true")
+	gitDir := filepath.Join(r.Dir, ".git")
+	for _, args := range [][]string{{"hash-object", "--", "a"}, {"cat-file", "--filters", "HEAD:a"}} {
+		if _, err := g.RunTree(t.Context(), gitDir, r.Dir, "", nil, args...); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Stat(marker); err == nil {
+		t.Error("the repository's filter ran")
 	}
 }
 

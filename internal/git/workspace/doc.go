@@ -11,5 +11,7 @@
 // # Crashes
 //
 // A workspace is built beside its place and renamed. What a killed git left in its index or work tree is put right by
-// Workspace.Reset; a workspace past that is salvaged and made anew by Open.
+// Workspace.Reset; a workspace past that is salvaged and made anew by Open. At only looks at what is there. The same is
+// salvaged once, and Remove takes a workspace from its place before it deletes it, so that both may be repeated. A disk that
+// is full is an error like any other and never a reason to make a workspace anew, or to leave something out.
 package workspace

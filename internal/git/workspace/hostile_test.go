@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"orch/internal/git"
+	"orch/internal/git/workspace"
 	"orch/internal/testgit"
 )
 
@@ -118,7 +119,7 @@ func TestHostileWorkspaceRunsNothing(t *testing.T) {
 	if again, _ = f.workspace(t); must[string](t)(again.Head(ctx)) != head {
 		t.Error("not made anew")
 	}
-	if err := again.Remove(ctx); err != nil {
+	if err := workspace.Remove(ctx, f.mirror, again.Dir(), "orch/k"); err != nil {
 		t.Error(err)
 	}
 	if ran, err := os.ReadFile(marker); err == nil {
@@ -188,7 +189,7 @@ func TestSalvageOddities(t *testing.T) {
 	if within := must[bool](t)(f.mirror.IsAncestor(ctx, id, later)); later == id || !within {
 		t.Errorf("%s was overwritten by %s", id, later)
 	}
-	if err := w.Remove(ctx); err != nil {
+	if err := workspace.Remove(ctx, f.mirror, w.Dir(), "orch/k"); err != nil {
 		t.Error(err)
 	}
 }

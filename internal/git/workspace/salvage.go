@@ -19,7 +19,7 @@ import (
 // what wasn't, untracked files included and ignored ones not. It returns the commit that ref is at, or "" when there was
 // nothing. The work tree stays as it is. It works on what is left when the repository in it is broken or gone;
 // what couldn't be kept is told in the commit's message and in the log. A ref that exists isn't lost: the new commit
-// has it as a parent.
+// has it as a parent. What the newest salvage beside ref has already is kept there: that one's commit is returned.
 func (w *Workspace) Salvage(ctx context.Context, ref string) (string, error) {
 	known, err := w.resume(ctx) // imported earlier; the agent may have dropped it since
 	if err != nil {
@@ -150,6 +150,33 @@ type salvaged struct {
 	tips, notes []string
 }
 
+func (s salvaged) parents() []string {
+	parents := []string{s.base}
+	for _, tip := range s.tips {
+		if tip != s.base {
+			parents = append(parents, tip)
+		}
+	}
+	return parents
+}
+
+// keptBefore is the newest salvage beside ref if it is the same: after a crash it is found instead of made again.
+func (w *Workspace) keptBefore(ctx context.Context, ref, baseTree string, s salvaged) (string, error) {
+	list, err := salvagesBelow(ctx, w.mirror, ref[:strings.LastIndexByte(ref, '/')+1])
+	if err != nil || len(list) == 0 {
+		return "", err
+	}
+	last := list[len(list)-1].Commit
+	if s.tree == baseTree && len(s.tips) == 1 && s.tips[0] == last {
+		return last, nil
+	}
+	same, err := w.sameSalvage(ctx, last, s.tree, s.parents())
+	if err != nil || !same {
+		return "", err
+	}
+	return last, nil
+}
+
 // record points ref at what there is to keep.
 func (w *Workspace) record(ctx context.Context, ref string, s salvaged) (string, error) {
 	baseTree, err := w.mirror.Tree(ctx, s.base)
@@ -165,6 +192,11 @@ func (w *Workspace) record(ctx context.Context, ref string, s salvaged) (string,
 			w.mirror.Git().Logger().WarnContext(ctx, "salvage left something out", slog.String("branch", w.spec.Branch), slog.Any("notes", s.notes))
 		}
 		return former, nil
+	}
+	if former == "" {
+		if last, err := w.keptBefore(ctx, ref, baseTree, s); err != nil || last != "" {
+			return last, err
+		}
 	}
 	var id string
 	if s.tree == baseTree && len(s.tips) == 1 && len(s.notes) == 0 && (former == "" || former == s.tips[0]) {
@@ -189,12 +221,7 @@ func (w *Workspace) record(ctx context.Context, ref string, s salvaged) (string,
 
 // salvageCommit makes the commit, unless former is the same already.
 func (w *Workspace) salvageCommit(ctx context.Context, s salvaged, former string) (string, error) {
-	parents := []string{s.base}
-	for _, tip := range s.tips {
-		if tip != s.base {
-			parents = append(parents, tip)
-		}
-	}
+	parents := s.parents()
 	if former != "" {
 		same, err := w.sameSalvage(ctx, former, s.tree, parents)
 		if err != nil || same {
@@ -223,7 +250,8 @@ func (w *Workspace) sameSalvage(ctx context.Context, former, tree string, parent
 }
 
 // Reset makes index and work tree the head of the workspace's branch, with HEAD on it and no merge or rebase under
-// way. Ignored files stay. What would be lost is kept as salvageRef first. A workspace that is broken is made anew.
+// way. Ignored files stay. What would be lost is kept as salvageRef first. A workspace that is broken, or whose branch no
+// longer builds on its start, is made anew.
 func (w *Workspace) Reset(ctx context.Context, salvageRef string) error {
 	err := w.reset(ctx, salvageRef)
 	if broken, ok := errors.AsType[*Error](err); ok {
@@ -247,6 +275,9 @@ func (w *Workspace) reset(ctx context.Context, salvageRef string) error {
 	}
 	defer v.close()
 	head := v.refs[w.branchRef()]
+	if err := w.checkGrown(ctx, v, head); err != nil {
+		return err
+	}
 	if err := v.importCommits(ctx, head); err != nil {
 		return err
 	}

@@ -152,7 +152,7 @@ func (s *scan) add(ctx context.Context, paths []string) error {
 	})
 	s.noteLines(warnings)
 	var ge *gitcmd.Error
-	if err == nil || !errors.As(err, &ge) || ge.Code <= 0 {
+	if err == nil || !errors.As(err, &ge) || ge.Code <= 0 || diskFull(ge) {
 		return err
 	}
 	if len(paths) == 1 {

@@ -110,7 +110,7 @@ func (v *view) fill(ctx context.Context, gitDir, format, head string) error {
 	}
 	out, err := v.mirror.Git().Run(ctx, v.dir, nil, "for-each-ref", "--format=%(objectname) %(refname)")
 	if err != nil {
-		return &Error{Problem: ProblemCorrupt, Detail: "the workspace's branches can't be read", Err: err}
+		return corrupt("the workspace's branches can't be read", err)
 	}
 	for line := range strings.Lines(string(out)) {
 		id, ref, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -148,12 +148,21 @@ func (v *view) checkedOut() []string {
 
 // importCommits copies commits, with all that they need, into the mirror. What comes in is checked.
 func (v *view) importCommits(ctx context.Context, ids ...string) error {
-	err := v.mirror.Import(ctx, v.dir, ids...)
-	var ge *gitcmd.Error
-	if errors.As(err, &ge) && ge.Code > 0 {
-		return &Error{Problem: ProblemCorrupt, Detail: "the workspace's commits can't be taken over", Err: err}
+	return corrupt("the workspace's commits can't be taken over", v.mirror.Import(ctx, v.dir, ids...))
+}
+
+// corrupt makes git's refusal of what is in a workspace a *Error. A git that was stopped, or that found the disk full, says
+// nothing about the workspace.
+func corrupt(detail string, err error) error {
+	if ge, ok := errors.AsType[*gitcmd.Error](err); ok && ge.Code > 0 && !diskFull(ge) {
+		return &Error{Problem: ProblemCorrupt, Detail: detail, Err: err}
 	}
 	return err
+}
+
+// diskFull says whether git had no room to write.
+func diskFull(e *gitcmd.Error) bool {
+	return strings.Contains(e.Stderr, "No space left on device") || strings.Contains(e.Stderr, "Disk quota exceeded")
 }
 
 // checkShape refuses a .git that isn't what a clone has there: behind a link could be anybody's repository.

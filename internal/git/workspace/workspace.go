@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"orch/internal/git"
@@ -37,6 +36,16 @@ func Open(ctx context.Context, m *git.Mirror, spec Spec) (*Workspace, error) {
 	w := &Workspace{mirror: m, spec: spec}
 	if err := w.open(ctx); err != nil {
 		return nil, fmt.Errorf("open workspace %s: %w", spec.Branch, err)
+	}
+	return w, nil
+}
+
+// At gives access to the workspace at spec.Dir as it is, in whatever state, and changes nothing there: what is wrong with
+// it is a *Error of the methods that read it.
+func At(ctx context.Context, m *git.Mirror, spec Spec) (*Workspace, error) {
+	w := &Workspace{mirror: m, spec: spec}
+	if err := w.settleStart(ctx); err != nil {
+		return nil, fmt.Errorf("look at workspace %s: %w", spec.Branch, err)
 	}
 	return w, nil
 }
@@ -98,7 +107,7 @@ func (w *Workspace) usable(ctx context.Context) error {
 		return w.branchDeleted()
 	}
 	if _, err := w.mirror.Git().Run(ctx, v.dir, nil, "rev-parse", "--verify", "--quiet", head+"^{tree}"); err != nil {
-		return &Error{Problem: ProblemCorrupt, Detail: "the branch's commit can't be read", Err: err}
+		return corrupt("the branch's commit can't be read", err)
 	}
 	return nil
 }
@@ -151,40 +160,20 @@ func (w *Workspace) resume(ctx context.Context) (string, error) {
 func (w *Workspace) remake(ctx context.Context, ref string) error {
 	if ref == "" {
 		var err error
-		if ref, err = w.freeSalvageRef(ctx); err != nil {
+		if ref, err = NextSalvageRef(ctx, w.mirror, strings.TrimPrefix(w.spec.Branch, "orch/")); err != nil {
 			return err
 		}
 	}
 	if _, err := w.Salvage(ctx, ref); err != nil {
 		return err
 	}
-	aside := git.Hidden(w.spec.Dir, "old")
-	if err := git.RemoveAll(aside); err != nil {
-		return err
-	}
-	if err := os.Rename(w.spec.Dir, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := w.setAside(); err != nil {
 		return err
 	}
 	if err := w.make(ctx); err != nil {
 		return err
 	}
-	return git.RemoveAll(aside)
-}
-
-// freeSalvageRef is the next number after the last one that was used.
-func (w *Workspace) freeSalvageRef(ctx context.Context) (string, error) {
-	prefix := "refs/orch/salvage/" + strings.TrimPrefix(w.spec.Branch, "orch/") + "/"
-	out, err := w.mirror.Git().Run(ctx, w.mirror.Dir(), nil, "for-each-ref", "--format=%(refname)", prefix)
-	if err != nil {
-		return "", err
-	}
-	last := 0
-	for line := range strings.Lines(string(out)) {
-		if n, err := strconv.Atoi(strings.TrimPrefix(strings.TrimSpace(line), prefix)); err == nil {
-			last = max(last, n)
-		}
-	}
-	return prefix + strconv.Itoa(last+1), nil
+	return git.RemoveAll(git.Hidden(w.spec.Dir, "old"))
 }
 
 // Head is the commit of the workspace's branch, imported into the mirror as refs/heads/<branch>. When the branch
@@ -222,21 +211,8 @@ func (w *Workspace) importHead(ctx context.Context) (string, error) {
 
 // checkHead compares the branch with where the workspace's HEAD is and where the branch started.
 func (w *Workspace) checkHead(ctx context.Context, v *view, head string) error {
-	if head == w.start && v.head == head {
-		return nil
-	}
-	grown, err := git.IsAncestor(ctx, w.mirror.Git(), v.dir, w.start, head)
-	if err != nil {
-		return &Error{Problem: ProblemCorrupt, Detail: "the branch's history can't be read", Err: err}
-	}
-	if !grown {
-		return &Error{
-			Problem: ProblemRewritten,
-			Detail:  fmt.Sprintf("the branch %s no longer builds on the commit %.12s it started from", w.spec.Branch, w.start),
-		}
-	}
-	if v.head == head {
-		return nil
+	if err := w.checkGrown(ctx, v, head); err != nil || v.head == head {
+		return err
 	}
 	where := "a detached HEAD"
 	if v.on != "" {
@@ -247,12 +223,32 @@ func (w *Workspace) checkHead(ctx context.Context, v *view, head string) error {
 	}
 	contained, err := git.IsAncestor(ctx, w.mirror.Git(), v.dir, v.head, head)
 	if err != nil {
-		return &Error{Problem: ProblemCorrupt, Detail: "the workspace's HEAD can't be read", Err: err}
+		return corrupt("the workspace's HEAD can't be read", err)
 	}
 	if !contained {
 		return &Error{
 			Problem: ProblemOtherBranch,
-			Detail:  fmt.Sprintf("the workspace is on %s with commits that the branch %s doesn't have", where, w.spec.Branch),
+			Detail: fmt.Sprintf("the workspace is on %s with commits, up to %.12s, that the branch %s doesn't have",
+				where, v.head, w.spec.Branch),
+		}
+	}
+	return nil
+}
+
+// checkGrown says whether the branch, at head, still builds on where it started.
+func (w *Workspace) checkGrown(ctx context.Context, v *view, head string) error {
+	if head == w.start {
+		return nil
+	}
+	grown, err := git.IsAncestor(ctx, w.mirror.Git(), v.dir, w.start, head)
+	if err != nil {
+		return corrupt("the branch's history can't be read", err)
+	}
+	if !grown {
+		return &Error{
+			Problem: ProblemRewritten,
+			Detail: fmt.Sprintf("the branch %s, now at %.12s, no longer builds on the commit %.12s it started from",
+				w.spec.Branch, head, w.start),
 		}
 	}
 	return nil
@@ -289,15 +285,37 @@ func (w *Workspace) base(ctx context.Context, v *view) (string, error) {
 	return v.head, v.importCommits(ctx, v.head)
 }
 
-// Remove removes the workspace. Whoever calls it has salvaged what was in it; the branch in the mirror stays.
-func (w *Workspace) Remove(ctx context.Context) error {
-	for _, dir := range []string{w.spec.Dir, git.Hidden(w.spec.Dir, "new"), git.Hidden(w.spec.Dir, "old")} {
-		if err := git.RemoveAll(dir); err != nil {
-			return fmt.Errorf("remove workspace %s: %w", w.spec.Branch, err)
+// Remove removes the workspace of a branch at dir, in whatever state it is. Whoever calls it has salvaged what was in it;
+// the branch in the mirror stays. The place is empty at once: whoever looks after a crash never takes a half for the
+// whole. It may be repeated.
+func Remove(ctx context.Context, m *git.Mirror, dir, branch string) error {
+	w := &Workspace{mirror: m, spec: Spec{Dir: dir, Branch: branch}}
+	if err := w.remove(ctx); err != nil {
+		return fmt.Errorf("remove workspace %s: %w", branch, err)
+	}
+	return nil
+}
+
+func (w *Workspace) remove(ctx context.Context) error {
+	if err := w.setAside(); err != nil {
+		return err
+	}
+	for _, purpose := range []string{"old", "new"} {
+		if err := git.RemoveAll(git.Hidden(w.spec.Dir, purpose)); err != nil {
+			return err
 		}
 	}
-	if err := w.mirror.DeleteRef(ctx, w.startRef(), ""); err != nil {
-		return fmt.Errorf("remove workspace %s: %w", w.spec.Branch, err)
+	return w.mirror.DeleteRef(ctx, w.startRef(), "")
+}
+
+// setAside takes the workspace from its place.
+func (w *Workspace) setAside() error {
+	aside := git.Hidden(w.spec.Dir, "old")
+	if err := git.RemoveAll(aside); err != nil {
+		return err
+	}
+	if err := os.Rename(w.spec.Dir, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	return nil
 }

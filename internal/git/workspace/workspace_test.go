@@ -1,7 +1,10 @@
 package workspace_test
 
 import (
+	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -68,7 +71,7 @@ func TestWorkspaceLife(t *testing.T) {
 	if got := must[string](t)(again.Head(ctx)); got != head || agent.Read("sub/c/d") != "deep" {
 		t.Errorf("made anew at %s, want %s", got, head)
 	}
-	if err := again.Remove(ctx); err != nil {
+	if err := workspace.Remove(ctx, f.mirror, again.Dir(), "orch/k"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(w.Dir()); !os.IsNotExist(err) {
@@ -204,9 +207,6 @@ func TestHeadSaysWhatHappened(t *testing.T) {
 			if err := w.Reset(ctx, "refs/orch/salvage/k/8"); err != nil {
 				t.Fatalf("reset: %v", err)
 			}
-			if tt.want == workspace.ProblemRewritten {
-				return // it has the branch it was told to have; that is for a gate to refuse
-			}
 			if _, err := w.Head(ctx); err != nil {
 				t.Errorf("head after reset: %v", err)
 			}
@@ -263,4 +263,110 @@ func TestReset(t *testing.T) {
 	if _, err := f.mirror.Ref(ctx, "refs/orch/salvage/k/2"); err == nil {
 		t.Error("a clean workspace was salvaged")
 	}
+}
+
+// What the newest salvage has already isn't kept a second time: not after a crash, and not by the next round.
+func TestSalvageOnce(t *testing.T) {
+	t.Parallel()
+	f := setup(t, map[string]string{"a": "1\n"})
+	ctx := t.Context()
+	w, agent := f.workspace(t)
+	next := func() string { return must[string](t)(workspace.NextSalvageRef(ctx, f.mirror, "k")) }
+	keep := func() string { return must[string](t)(w.Salvage(ctx, next())) }
+	if first := next(); first != "refs/orch/salvage/k/1" || keep() != "" {
+		t.Errorf("first is %s, or nothing was kept", first)
+	}
+	agent.Commit("work", map[string]string{"work": "w\n"})
+	committed := keep()
+	if again := keep(); again != committed || next() != "refs/orch/salvage/k/2" {
+		t.Errorf("a commit was kept again: %s, %s", committed, again)
+	}
+	agent.Write(map[string]string{"untracked": "u"})
+	dirty := keep()
+	if again := keep(); again != dirty || dirty == committed || next() != "refs/orch/salvage/k/3" {
+		t.Errorf("a work tree was kept again: %s, %s", dirty, again)
+	}
+	f.inMirror(t, "update-ref", "refs/orch/salvage/k/10", committed)
+	if list := must[[]workspace.Kept](t)(workspace.Salvages(ctx, f.mirror, "k")); len(list) != 3 ||
+		list[1].Commit != dirty || list[2].Ref != "refs/orch/salvage/k/10" || next() != "refs/orch/salvage/k/11" {
+		t.Errorf("%+v", list)
+	}
+}
+
+// At looks and touches nothing, where Open would make a broken workspace anew.
+func TestAtLooksOnly(t *testing.T) {
+	t.Parallel()
+	f := setup(t, map[string]string{"a": "1\n"})
+	w, agent := f.workspace(t)
+	agent.Remove(".git")
+	looked := must[*workspace.Workspace](t)(workspace.At(t.Context(), f.mirror, workspace.Spec{Dir: w.Dir(), Branch: "orch/k"}))
+	_, err := looked.Head(t.Context())
+	wantProblem(t, err, workspace.ProblemNoRepository)
+	if _, err := os.Lstat(filepath.Join(w.Dir(), ".git")); !os.IsNotExist(err) {
+		t.Error("made anew")
+	}
+}
+
+// A removal that fails half-way leaves no half of a workspace in its place, and is finished by the next one.
+func TestRemoveTakesItAwayAtOnce(t *testing.T) {
+	t.Parallel()
+	f := setup(t, map[string]string{"a": "1\n"})
+	w, _ := f.workspace(t)
+	blocked := git.Hidden(w.Dir(), "new")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("stopped")) // the files go, the ref in the mirror can't
+	if err := workspace.Remove(ctx, f.mirror, w.Dir(), "orch/k"); err == nil {
+		t.Fatal("no error")
+	}
+	if _, err := os.Lstat(w.Dir()); !os.IsNotExist(err) {
+		t.Error("still in its place")
+	}
+	testgit.Open(t, blocked).Write(map[string]string{"x": "x"})
+	if err := workspace.Remove(t.Context(), f.mirror, w.Dir(), "orch/k"); err != nil {
+		t.Error(err)
+	}
+	if left := must[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(w.Dir()))); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// A disk that is full says nothing about the workspace, so nobody makes it anew for that, and nothing is left out.
+func TestDiskFullIsNoProblemOfTheWorkspace(t *testing.T) {
+	t.Parallel()
+	f := setup(t, map[string]string{"a": "1\n"})
+	w, agent := f.workspace(t)
+	head := agent.Commit("work", map[string]string{"work": "w\n"})
+	agent.Write(map[string]string{"untracked": "u"})
+	full := must[*gitcmd.Git](t)(gitcmd.New(t.Context(), gitcmd.Config{Program: fullDisk(t, f.dir)}))
+	m := must[*git.Mirror](t)(git.OpenMirror(t.Context(), full, f.mirror.Dir()))
+	there := must[*workspace.Workspace](t)(workspace.Open(t.Context(), m, workspace.Spec{Dir: w.Dir(), Branch: "orch/k"}))
+	for name, do := range map[string]func() error{
+		"head":    func() error { _, err := there.Head(t.Context()); return err },
+		"reset":   func() error { return there.Reset(t.Context(), "refs/orch/salvage/k/1") },
+		"salvage": func() error { _, err := there.Salvage(t.Context(), "refs/orch/salvage/k/1"); return err },
+	} {
+		err := do()
+		if broken := (*workspace.Error)(nil); err == nil || errors.As(err, &broken) || !strings.Contains(err.Error(), "No space left on device") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if agent.Head() != head || agent.Read("untracked") != "u" {
+		t.Error("the workspace isn't what it was")
+	}
+}
+
+// fullDisk is a git that can't write objects.
+func fullDisk(t *testing.T, dir string) string {
+	t.Helper()
+	program := must[string](t)(exec.LookPath("git"))
+	path := filepath.Join(dir, "git")
+	script := "#!/bin/sh\nfor arg; do case $arg in fetch|update-index|commit-tree|write-tree)\n" +
+		"echo 'error: unable to write file: No space left on device' >&2; exit 128;; esac; done\nexec " + program + ` "$@"` + "\n"
+	// Not by this process: a child that it forks meanwhile would hold the file open for writing, and it couldn't be run.
+	write := exec.Command("/bin/sh", "-c", `cat > "$0" && chmod 755 "$0"`, path)
+	write.Stdin = strings.NewReader(script)
+	if out, err := write.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
 }

@@ -3,11 +3,14 @@ package apitest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -121,6 +124,9 @@ func (b *Backend) Check(context.Context) []api.Check {
 func (b *Backend) ListTasks(_ context.Context, filter httpapi.TaskFilter) ([]api.Task, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if err := storable(filter.Repo); err != nil {
+		return nil, err
+	}
 	var found []api.Task
 	for _, task := range slices.Backward(b.tasks) {
 		if len(filter.States) > 0 && !slices.Contains(filter.States, task.State) ||
@@ -134,7 +140,18 @@ func (b *Backend) ListTasks(_ context.Context, filter httpapi.TaskFilter) ([]api
 	return found, nil
 }
 
+// storable fails for a text that PostgreSQL would fail for.
+func storable(text string) error {
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+		return errors.New(`invalid byte sequence for encoding "UTF8"`)
+	}
+	return nil
+}
+
 func (b *Backend) task(key string) (*api.Task, error) {
+	if err := storable(key); err != nil {
+		return nil, err
+	}
 	for i := range b.tasks {
 		if b.tasks[i].Key == key {
 			return &b.tasks[i], nil
@@ -218,6 +235,9 @@ func (b *Backend) RetryTask(_ context.Context, key, _, note string) (api.Task, e
 func (b *Backend) ListJobs(_ context.Context, filter httpapi.JobFilter) ([]api.Job, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if err := storable(filter.Task); err != nil {
+		return nil, err
+	}
 	var found []api.Job
 	for _, job := range slices.Backward(b.jobs) {
 		if filter.State != "" && job.State != filter.State || filter.Before > 0 && job.ID >= filter.Before ||

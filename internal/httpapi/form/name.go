@@ -13,6 +13,9 @@ func VariableName(name string) bool {
 	return name != "" && len(name) <= 200
 }
 
+// OwnVariable says whether a variable is one of orch's own settings, secrets among them: agents never get those.
+func OwnVariable(name string) bool { return strings.HasPrefix(name, "ORCH_") }
+
 // BranchName says whether git takes a text as the name of a branch; empty means the repository's own.
 func BranchName(name string) bool {
 	if name == "" {

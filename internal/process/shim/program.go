@@ -204,6 +204,8 @@ func (p *program) drain() error {
 	return err
 }
 
+func (p *program) succeeded() bool { return p.status.Exited() && p.status.ExitStatus() == 0 }
+
 func (p *program) result(exit *process.Exit) {
 	switch {
 	case p.status.Exited():

@@ -130,6 +130,8 @@ func (s *shim) run() error {
 	s.supervise()
 	if s.why != "" {
 		exit.Why = s.why
+	} else if why, ok := s.hold.StopWanted(); ok && !s.program.succeeded() {
+		exit.Why = why // who asked for it couldn't find the shim, and ended the program
 	}
 	return s.finish(exit, log)
 }

@@ -1,0 +1,96 @@
+package doctor
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"orch/internal/config"
+	"orch/internal/config/orchyaml"
+	"orch/internal/forge"
+	"orch/internal/git/gitcmd"
+	"orch/internal/stage"
+	"orch/internal/testdb"
+	"orch/internal/testgit"
+)
+
+func TestAgent(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "orch.yaml")
+	cfg := &config.Config{Data: config.Data{File: file}}
+	agent := func(content string) orchyaml.Agent {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := orchyaml.LoadFile(file, stage.CheckPrompt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.Agents[0]
+	}
+	want := Finding{"agent coder", Failed, "no agent program is set", "edit agents.coder.command in " + file}
+	if got := examineAgent(cfg, agent(orchyaml.Template(""))); got != want {
+		t.Errorf("placeholder: %+v", got)
+	}
+	if got := examineAgent(cfg, agent(orchyaml.Template("sh -c true"))); got.Status != OK || !strings.HasSuffix(got.Detail, "/sh") {
+		t.Errorf("sh: %+v", got)
+	}
+	if got := examineAgent(cfg, agent(orchyaml.Template("no-such-program"))); got.Status != Failed || !strings.Contains(got.Detail, "no-such-program") {
+		t.Errorf("missing: %+v", got)
+	}
+}
+
+func TestRepositoryOfAnother(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		return // only root can give files away
+	}
+	program, err := gitcmd.New(t.Context(), gitcmd.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := testgit.New(t, map[string]string{"a": "1\n"})
+	repo := orchyaml.Repo{Name: "r", Path: r.Dir, Base: "main"}
+	if got := examineRepo(t.Context(), program, repo); got.Status != OK {
+		t.Errorf("root's own: %+v", got)
+	}
+	if err := os.Chown(filepath.Join(r.Dir, ".git"), 4000000, 4000000); err != nil {
+		t.Fatal(err)
+	}
+	got := examineRepo(t.Context(), program, repo)
+	if got.Status != Failed || !strings.Contains(got.Detail, "/.git belongs to user 4000000") || got.Remedy != "run orch as user 4000000" {
+		t.Errorf("%s: %+v", forge.CodeForeign, got)
+	}
+}
+
+func TestDatabaseThatRefuses(t *testing.T) {
+	t.Parallel()
+	server := testdb.Empty(t)
+	server.User = "stranger"
+	const closed = "127.0.0.1:1"
+	for name, test := range map[string]struct {
+		url    string
+		detail []string
+	}{
+		"user":    {testdb.URL(server) + "&password=hunter2", []string{"database_auth: host " + server.Host + ", port ", "user stranger, database " + server.Database + ": ", `"stranger"`}},
+		"nobody":  {"postgres://u:hunter2@" + closed + "/d?sslmode=disable", []string{"database_unreachable: host 127.0.0.1, port 1, user u, database d"}},
+		"slash":   {"postgres://u:1/hunter2@" + closed + "/d?sslmode=disable&connect_timeout=5&host=127.0.0.1", []string{"percent-encoded"}},
+		"another": {"postgres://u:x@1/hunter2@" + closed + "/d?sslmode=disable&connect_timeout=5&host=127.0.0.1", []string{"percent-encoded"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := &config.Config{Database: config.Database{URL: config.NewSecret(test.url)}}
+			got := examineDatabase(t.Context(), cfg)
+			if got.Status != Failed || strings.Contains(got.Detail, "hunter") || strings.Contains(got.Detail, "port 1,") && name != "nobody" {
+				t.Errorf("%+v", got)
+			}
+			for _, want := range test.detail {
+				if !strings.Contains(got.Detail, want) {
+					t.Errorf("%q isn't in %+v", want, got)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package local_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"orch/internal/testgit"
+)
+
+// What the repository's configuration says of LFS is never run, be git-lfs installed or not.
+func TestLFSIsntTheRepositorys(t *testing.T) {
+	t.Setenv("PATH", programs(t))
+	f, marker := lfsFixture(t)
+	to := f.commit(t, map[string]string{"a.bin": "2\n"})
+	if err := f.land(t, to); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.refresh(t, to); err != nil || f.target.Read("a.bin") != "2\n" {
+		t.Errorf("not refreshed: %v", err)
+	}
+	if _, err := os.Stat(marker); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("a program of the repository's configuration ran")
+	}
+}
+
+func TestLFSIsGitLFS(t *testing.T) {
+	dir := programs(t)
+	t.Setenv("PATH", dir)
+	log := filepath.Join(t.TempDir(), "log")
+	fake := "#!/bin/sh\necho \"$*\" >>" + log + "\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(dir, "git-lfs"), []byte(fake), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, marker := lfsFixture(t)
+	if _, err := f.local.Check(t.Context(), f.repo); err == nil {
+		t.Error("git-lfs failed, and nobody noticed")
+	}
+	if ran, err := os.ReadFile(log); err != nil || !strings.HasPrefix(string(ran), "filter-process\n") {
+		t.Errorf("git-lfs ran with %q, %v", ran, err)
+	}
+	if _, err := os.Stat(marker); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("a program of the repository's configuration ran")
+	}
+}
+
+// lfsFixture has a checkout with a file for LFS that git has to look into, and a filter that leaves the file marker.
+func lfsFixture(t *testing.T) (f *fixture, marker string) {
+	t.Helper()
+	f = setup(t, testgit.New(t, map[string]string{"a.bin": "1\n", ".gitattributes": "*.bin filter=lfs\n"}))
+	marker = filepath.Join(t.TempDir(), "ran")
+	for _, key := range []string{"clean", "smudge", "process"} {
+		f.target.Git("config", "filter.lfs."+key, "echo >"+marker+"; exec cat")
+	}
+	if err := os.Chtimes(filepath.Join(f.target.Dir, "a.bin"), testTime(), testTime()); err != nil {
+		t.Fatal(err)
+	}
+	return f, marker
+}
+
+// programs is a directory with the few programs that git needs, for a PATH without git-lfs.
+func programs(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"git", "sh", "cat"} {
+		path, err := exec.LookPath(name)
+		if err == nil {
+			err = os.Symlink(path, filepath.Join(dir, name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}

@@ -1,0 +1,131 @@
+package merge
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// losing is a catalogue that has lost the repository, or knows it as something else.
+type losing struct {
+	*world
+
+	lost   bool
+	target string
+}
+
+var errUnknownRepo = errors.New("no repository is called demo")
+
+func (c *losing) Definition(ctx context.Context, t Task) (Definition, error) {
+	if c.lost {
+		return Definition{}, errUnknownRepo
+	}
+	d, err := c.world.Definition(ctx, t)
+	if c.target != "" {
+		d.Target = c.target
+	}
+	return d, err
+}
+
+// with makes a handler with that catalogue.
+func (w *world) with(c Catalog) *Handler {
+	w.t.Helper()
+	cfg := w.config()
+	cfg.Catalog = c
+	h, err := NewHandler(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return h
+}
+
+// An open intent is brought to its end although the configuration doesn't have the repository any more.
+func TestIntentNeedsNoCatalogue(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{pointIntended, pointLanding, pointMoved, pointLanded, pointRefreshed} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			flavours(t, func(t *testing.T, bare bool) {
+				t.Helper()
+				w := newWorld(t, bare)
+				task := w.add(map[string]string{"a": "a"})
+				if !w.crash(w.mustClaim(), point) {
+					t.Fatalf("%s was never reached", point)
+				}
+				w.drain(w.with(&losing{world: w, lost: true}))
+				w.landedOnce(task, "a")
+				if got := len(w.tester.commits()); got != 1 {
+					t.Errorf("tested %d times, want once", got)
+				}
+			})
+		})
+	}
+}
+
+// Not even a job that comes back with a cancel leaves an intent open.
+func TestIntentIsResolvedUnderACancelledContext(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{pointIntended, pointMoved, pointLanded} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, false)
+			task := w.add(map[string]string{"a": "a"})
+			if !w.crash(w.mustClaim(), point) {
+				t.Fatalf("%s was never reached", point)
+			}
+			l := w.mustClaim()
+			l.RequestCancel()
+			if err := w.run(w.handler(nil), l); err != nil {
+				t.Errorf("landing: %v", err)
+			}
+			w.landedOnce(task, "a")
+		})
+	}
+}
+
+// What wasn't landed begins anew, and that needs the configuration; the task can be cancelled meanwhile.
+func TestIntentThatDidNotLandNeedsTheCatalogue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	task := w.add(map[string]string{"a": "a"})
+	if !w.crash(w.mustClaim(), pointIntended) {
+		t.Fatal("no intent")
+	}
+	theirs := w.push(map[string]string{"theirs": "t"})
+	if err := w.run(w.with(&losing{world: w, lost: true}), w.mustClaim()); !errors.Is(err, errUnknownRepo) {
+		t.Errorf("handler ended with %v", err)
+	}
+	if got := w.step(task) + " " + w.lastError(task); got != "queued base_moved" {
+		t.Errorf("attempt is %s", got)
+	}
+	w.exec(`update jobs set run_at = now() where task_id = $1`, task)
+	w.drain(w.handler(nil))
+	w.landedOnce(task, "a")
+	if got := w.repo.Git("rev-parse", "main~1"); got != theirs {
+		t.Errorf("landed on %s, not on the person's %s", got, theirs)
+	}
+}
+
+// The lease of one target is no right to land on another that the configuration names by now.
+func TestIntentThatDidNotLandFollowsTheTarget(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	task := w.add(map[string]string{"a": "a"})
+	w.repo.Git("branch", "next", "main")
+	if !w.crash(w.mustClaim(), pointIntended) {
+		t.Fatal("no intent")
+	}
+	theirs := w.push(map[string]string{"theirs": "t"})
+	w.drain(w.with(&losing{world: w, target: "next"}))
+	if w.main() != theirs {
+		t.Errorf("main is %s, want %s", w.main(), theirs)
+	}
+	landed := w.text(`select landed_commit from tasks where id = $1`, task)
+	if next := w.repo.Git("rev-parse", "next"); w.state(task) != "done" || landed != next {
+		t.Errorf("task is %s, landed %s, next is %s", w.state(task), landed, next)
+	}
+	if got := w.text(`select repo || ' ' || target from merge_attempts where task_id = $1`, task); got != "demo next" {
+		t.Errorf("attempt is of %s", got)
+	}
+	w.clean()
+}
