@@ -104,6 +104,15 @@ func (c *migrateVerifyCommand) Run(s *session) error {
 		if err != nil {
 			return err
 		}
+		if s.global.JSON {
+			if err := s.printJSON(schemaJSON(status)); err != nil {
+				return err
+			}
+			if status.Err() != nil {
+				return &exitError{code: exitFailed}
+			}
+			return nil
+		}
 		if err := status.Err(); err != nil {
 			return err
 		}

@@ -240,6 +240,6 @@ func spentReason(w *work, attempt, attempts int) string {
 	if attempt < attempts {
 		return fmt.Sprintf("%s, attempt %d of %d", what, attempt, attempts)
 	}
-	return fmt.Sprintf("%s, and all %d attempts are used up: read its log (run %s), then `orch task retry %s`, or cancel the task",
-		what, attempts, w.ran.RunID, w.task.Key)
+	return fmt.Sprintf("%s, and all %d attempts are used up: read its log with `orch job log %d`, then `orch task retry %s`, or cancel the task",
+		what, attempts, w.lease.Job().ID, w.task.Key)
 }
