@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -20,6 +21,11 @@ var scratch string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	for _, entry := range os.Environ() { // whoever runs the tests may have an orch of their own
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "ORCH_") && name != "ORCH_POSTGRES_BIN" {
+			_ = os.Unsetenv(name)
+		}
+	}
 	var err error
 	if scratch, err = os.MkdirTemp("", "orch-e2e-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -46,9 +52,16 @@ func run(m *testing.M) int {
 
 func TestScripts(t *testing.T) {
 	t.Parallel()
+	work, err := os.MkdirTemp(scratch, "scripts-") //nolint:usetesting // as root its parents must let other users in
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(work, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
-		WorkdirRoot:         scratch,
+		WorkdirRoot:         work,
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", filepath.Dir(program)+string(filepath.ListSeparator)+os.Getenv("PATH"))

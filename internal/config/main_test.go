@@ -3,10 +3,21 @@ package config_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"orch/internal/config"
 )
+
+// The tests set what they are about; what whoever runs them has set is none of it.
+func TestMain(m *testing.M) {
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, config.Prefix) {
+			_ = os.Unsetenv(name)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 // write puts content into a file of a new directory and answers its path.
 func write(t *testing.T, name, content string) string {
