@@ -13,8 +13,8 @@ type Hold struct {
 	lock *lock
 }
 
-// TakeHold waits for those who only look to go, and takes the run. [ErrHeld] when another shim has it, or when it is
-// being forbidden.
+// TakeHold waits for those who look or forbid to go, and takes the run. [ErrHeld] when another shim has it, or when they
+// stay for longer than anybody should.
 func TakeHold(dir string) (*Hold, error) {
 	l, err := lockExclusively(dir)
 	if err != nil {

@@ -351,7 +351,9 @@ func Forbid(dir string) (bool, error) {
 	if !errors.Is(err, ErrExists) {
 		return false, fmt.Errorf("forbid run: %w", err)
 	}
-	l, err := lockExclusively(dir)
+	// Shared is enough to keep a shim out, and two that forbid write the same. Held exclusively, the lock would tell
+	// everyone who looks meanwhile that a shim lives.
+	l, err := tryLock(dir, unix.LOCK_SH)
 	if errors.Is(err, ErrHeld) {
 		return false, nil
 	}

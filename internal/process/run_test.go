@@ -132,6 +132,45 @@ func TestForbid(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 	})
+	t.Run("many at once", func(t *testing.T) {
+		t.Parallel()
+		dir, _ := runtest.Create(t, "true")
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if ok, err := process.Forbid(dir); !ok || err != nil {
+					t.Error(ok, err)
+				}
+			})
+		}
+		all.Wait()
+	})
+	t.Run("a dead run looks dead meanwhile", func(t *testing.T) {
+		t.Parallel()
+		r, _ := runtest.Start(t, "sleep 1000")
+		if err := unix.Kill(runtest.Started(t, r).PIDs.Shim.PID, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Wait(runtest.Bound(t)); !errors.Is(err, process.ErrShimDead) {
+			t.Fatal(err)
+		}
+		var both sync.WaitGroup
+		both.Go(func() {
+			for range 2000 {
+				if ok, err := r.Forbid(); ok || err != nil {
+					t.Error(ok, err)
+					return
+				}
+			}
+		})
+		for range 2000 {
+			if st, err := r.State(); err != nil || st.Status != process.StatusDead {
+				t.Errorf("looks %s, %v", st.Status, err)
+				break
+			}
+		}
+		both.Wait()
+	})
 	t.Run("a race has one winner", func(t *testing.T) {
 		t.Parallel()
 		for range 20 {

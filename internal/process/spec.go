@@ -211,17 +211,18 @@ func writeJSON(dir, name string, v any) error {
 }
 
 func writeDurable(dir, name string, content []byte) error {
-	tmp := filepath.Join(dir, name+".tmp")
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.CreateTemp(dir, name+".tmp*") // each writer its own: two may forbid a run at once
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	_, err = f.Write(content)
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
-		err = os.Rename(tmp, filepath.Join(dir, name))
+		err = os.Rename(f.Name(), filepath.Join(dir, name))
 	}
-	if err == nil {
+	if err != nil {
+		_ = os.Remove(f.Name())
+	} else {
 		err = syncDir(dir)
 	}
 	if err != nil {
