@@ -30,6 +30,10 @@ const (
 	CodeSchema          = "schema_mismatch" // a table, column or function that isn't there
 	CodeDenied          = "permission_denied"
 	CodeNoResource      = "database_out_of_resources"
+	CodeNotifyFull      = "notify_queue_full" // a COMMIT that notifies is refused
+	CodeNotHeard        = "notifications_not_heard"
+	CodeStartup         = "startup_parameter_refused" // by a pooler
+	CodePrepared        = "prepared_statement_lost"   // by a pooler
 	CodeBadData         = "bad_data"
 	CodeNoRows          = "no_rows"
 	CodeNotMigrated     = "not_migrated"
@@ -49,11 +53,11 @@ func Code(err error) string {
 	if code := schemaCode(err); code != "" {
 		return code
 	}
-	if errors.Is(err, ErrReadOnly) {
-		return CodeReadOnly
+	if code := ownCode(err); code != "" {
+		return code
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return stateCode(pg.Code)
+		return serverCode(pg)
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -71,7 +75,7 @@ func Code(err error) string {
 // Unreachable says that the database couldn't be asked, so that the same statement may well work later.
 func Unreachable(err error) bool {
 	switch Code(err) {
-	case CodeUnreachable, CodeReadOnly, CodeTimeout, CodeNoResource:
+	case CodeUnreachable, CodeReadOnly, CodeTimeout, CodeNoResource, CodeNotifyFull:
 		return true
 	}
 	return false
@@ -97,6 +101,32 @@ func networkFailure(err error) bool {
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
+func ownCode(err error) string {
+	switch {
+	case errors.Is(err, ErrReadOnly):
+		return CodeReadOnly
+	case errors.Is(err, errNotifyFull):
+		return CodeNotifyFull
+	case errors.Is(err, errNotHeard):
+		return CodeNotHeard
+	case errors.Is(err, errNoEcho), errors.Is(err, errConnectTimeout), errors.Is(err, errNoPong):
+		return CodeUnreachable
+	}
+	return ""
+}
+
+// serverCode looks past the SQLSTATE where one stands for several things: the place in the server's source says which,
+// in every language. PgBouncer has no such place, but speaks English only.
+func serverCode(err *pgconn.PgError) string {
+	switch {
+	case err.Code == "54000" && err.Routine == "PreCommit_Notify":
+		return CodeNotifyFull
+	case err.Code == "08P01" && strings.HasPrefix(err.Message, "unsupported startup parameter"):
+		return CodeStartup
+	}
+	return stateCode(err.Code)
+}
+
 func stateCode(state string) string {
 	codes := map[string]string{
 		"25006": CodeReadOnly,
@@ -115,6 +145,8 @@ func stateCode(state string) string {
 		"42703": CodeSchema,
 		"42883": CodeSchema,
 		"42704": CodeSchema,
+		"42P05": CodePrepared,
+		"26000": CodePrepared,
 		"57P01": CodeUnreachable, // terminated by an administrator, crash of a sibling, starting up or stopping
 		"57P02": CodeUnreachable,
 		"57P03": CodeUnreachable,

@@ -2,9 +2,7 @@ package db
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
 	"sync/atomic"
@@ -14,39 +12,44 @@ import (
 )
 
 const (
-	defaultPing          = 10 * time.Second
-	listenConnectTimeout = 10 * time.Second
-	listenCloseTimeout   = time.Second
-	listenBackoffMin     = 250 * time.Millisecond
-	listenBackoffMax     = 15 * time.Second
-	listenHealthyAfter   = 10 * time.Second
-	listenStatementMin   = time.Second
+	defaultPing        = 10 * time.Second
+	defaultPingAnswer  = 10 * time.Second
+	listenConnectLimit = time.Minute // several addresses, each with a limit of its own
+	listenCloseTimeout = time.Second
+	listenBackoffMin   = 250 * time.Millisecond
+	listenBackoffMax   = 15 * time.Second
+	listenHealthyAfter = 10 * time.Second
 )
 
+// A connection that is dead without a word is found after silence for one Ping, a ping that was answered at the last
+// moment, and no echo: within 30 s.
+const _ = uint(30*time.Second - defaultPing - 2*defaultPingAnswer)
+
 var (
-	errNoEcho         = errors.New("a notification to itself didn't arrive")
+	errNoEcho   = errors.New("a notification to itself didn't arrive")
+	errNotHeard = errors.New("listener not hearing itself: is there a transaction pooler in between, or is it another database? " +
+		"set ORCH_DATABASE_LISTEN_URL to a direct connection to the database of ORCH_DATABASE_URL")
 	errConnectTimeout = errors.New("connecting took too long")
 )
 
 // ListenerConfig of a Listener. The callbacks run on the goroutine of Run: they must not block.
 type ListenerConfig struct {
-	Connect   func(ctx context.Context) (*pgx.Conn, error) // a connection of its own, past any transaction pooler
-	Channels  []string
-	OnNotify  func(channel, payload string)
-	OnConnect func()        // after each (re)connect: notifications may have been missed, look at everything
-	Ping      time.Duration // silence after which the connection is tried; 10 s when zero
-	Logger    *slog.Logger
+	// Connect opens a connection past any transaction pooler, Sender one the way that those connect who notify
+	// (nil: Connect too). Both bound themselves, as this package's Connect does.
+	Connect, Sender func(ctx context.Context) (*pgx.Conn, error)
+	Channels        []string
+	OnNotify        func(channel, payload string)
+	OnConnect       func()        // after each (re)connect: notifications may have been missed, look at everything
+	Ping            time.Duration // how often the connection is tried; 10 s when zero
+	Answer          time.Duration // bounds each answer of the server; 10 s when zero
+	Logger          *slog.Logger
 }
 
-// Listener holds one connection that LISTENs, for as long as Run runs. Notifications are hints: whoever relies on
-// them polls as well, so that a Listener without a connection costs time and nothing else.
-//
-// A connection whose peer is gone without a word (a firewall forgot it, a machine lost power) looks idle for ever.
-// After each Ping of silence the Listener therefore notifies itself on a channel of its own; when neither that nor
-// anything else arrives within another Ping, it connects anew. With the default that takes at most 20 s.
+// Listener holds one connection that LISTENs, for as long as Run runs. See the package's text on notifications.
 type Listener struct {
 	cfg       ListenerConfig
 	log       *slog.Logger
+	queue     notifyWatch
 	connected atomic.Bool
 }
 
@@ -55,13 +58,20 @@ func NewListener(cfg ListenerConfig) *Listener {
 	if cfg.Ping <= 0 {
 		cfg.Ping = defaultPing
 	}
+	if cfg.Answer <= 0 {
+		cfg.Answer = defaultPingAnswer
+	}
+	if cfg.Sender == nil {
+		cfg.Sender = cfg.Connect
+	}
 	if cfg.OnNotify == nil {
 		cfg.OnNotify = func(string, string) {}
 	}
 	if cfg.OnConnect == nil {
 		cfg.OnConnect = func() {}
 	}
-	return &Listener{cfg: cfg, log: orDiscard(cfg.Logger)}
+	log := orDiscard(cfg.Logger)
+	return &Listener{cfg: cfg, log: log, queue: notifyWatch{log: log}}
 }
 
 // Connected says whether notifications arrive right now.
@@ -82,7 +92,7 @@ func (l *Listener) Run(ctx context.Context, ready func()) error {
 		}
 		if code := Code(err); code != lastCode { // an outage is one line, not one for each attempt
 			lastCode = code
-			l.log.WarnContext(ctx, "not listening for notifications, polling goes on", slog.String("code", code), slog.Any("error", err))
+			l.log.Log(ctx, levelOf(err), "not listening for notifications, polling goes on", slog.String("code", code), slog.Any("error", err))
 		}
 		if !wait(ctx, jitter(pause)) {
 			return nil
@@ -91,40 +101,25 @@ func (l *Listener) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// session is one connection, from dialling to its loss; healthy is how long it listened.
-func (l *Listener) session(ctx context.Context, ready func()) (healthy time.Duration, err error) {
-	conn, err := l.connect(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("connect listener: %w", err)
+// levelOf is louder for what doesn't go away by itself.
+func levelOf(err error) slog.Level {
+	if Unreachable(err) && !errors.Is(err, errNotifyFull) {
+		return slog.LevelWarn
 	}
-	defer closeConn(ctx, conn)
-	echo := "orch_ping_" + rand.Text()
-	for _, channel := range append([]string{echo}, l.cfg.Channels...) {
-		if err := l.exec(ctx, conn, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {
-			return 0, fmt.Errorf("listen: %w", err)
-		}
-	}
-	begin := time.Now()
-	l.connected.Store(true)
-	defer l.connected.Store(false)
-	l.log.InfoContext(ctx, "listening for notifications")
-	ready()
-	l.cfg.OnConnect()
-	err = l.receive(ctx, conn, echo)
-	return time.Since(begin), err
+	return slog.LevelError
 }
 
-// connect returns as soon as ctx is done, whatever Connect does then.
-func (l *Listener) connect(ctx context.Context) (*pgx.Conn, error) {
+// dial returns as soon as ctx is done or it took too long, whatever connect does then.
+func dial(ctx context.Context, connect func(context.Context) (*pgx.Conn, error)) (*pgx.Conn, error) {
 	type result struct {
 		conn *pgx.Conn
 		err  error
 	}
 	done := make(chan result, 1)
-	dialCtx, cancel := context.WithTimeoutCause(ctx, listenConnectTimeout, errConnectTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, listenConnectLimit, errConnectTimeout)
+	defer cancel()
 	go func() {
-		defer cancel()
-		conn, err := l.cfg.Connect(dialCtx)
+		conn, err := connect(ctx)
 		done <- result{conn, err}
 	}()
 	select {
@@ -138,52 +133,6 @@ func (l *Listener) connect(ctx context.Context) (*pgx.Conn, error) {
 		}()
 		return nil, context.Cause(ctx)
 	}
-}
-
-// receive passes notifications on until the connection or ctx ends.
-func (l *Listener) receive(ctx context.Context, conn *pgx.Conn, echo string) error {
-	pinged := false
-	for {
-		notification, err := waitNotification(ctx, conn, l.cfg.Ping)
-		switch {
-		case err == nil:
-			pinged = false // whatever arrived proves that notifications do
-			if notification.Channel != echo {
-				l.cfg.OnNotify(notification.Channel, notification.Payload)
-			}
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case !errors.Is(err, context.DeadlineExceeded) || conn.IsClosed():
-			return fmt.Errorf("wait for notifications: %w", err)
-		case pinged:
-			return errNoEcho
-		default:
-			if err := l.exec(ctx, conn, "select pg_notify($1, '')", echo); err != nil {
-				return fmt.Errorf("ping listener: %w", err)
-			}
-			pinged = true
-		}
-	}
-}
-
-type notification struct{ Channel, Payload string }
-
-func waitNotification(ctx context.Context, conn *pgx.Conn, limit time.Duration) (notification, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	n, err := conn.WaitForNotification(ctx)
-	if err != nil {
-		return notification{}, err
-	}
-	return notification{n.Channel, n.Payload}, nil
-}
-
-func (l *Listener) exec(ctx context.Context, conn *pgx.Conn, sql string, args ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, max(l.cfg.Ping, listenStatementMin))
-	defer cancel()
-	// A connection that listens has no use for prepared statements.
-	_, err := conn.Exec(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
-	return err
 }
 
 // closeConn says goodbye to the server if that takes no time, and closes the socket in any case.

@@ -5,54 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 const (
-	defaultMaxConns         = 10
-	defaultStatementTimeout = 30 * time.Second
-	defaultConnectTimeout   = 10 * time.Second
-	defaultApplicationName  = "orch"
-
+	defaultMaxConns = 10
 	rollbackTimeout = 5 * time.Second
-	resetInterval   = time.Second
 )
-
-// ErrReadOnly says that the server accepts no writes: a standby, or one that is being switched over.
-var ErrReadOnly = errors.New("the database accepts no writes")
-
-// Config says how Open connects. Zero values mean 10 connections, 30 s per statement, 10 s to connect.
-type Config struct {
-	Conn             *pgx.ConnConfig // where to; copied
-	MaxConns         int32
-	ApplicationName  string        // seen in pg_stat_activity; "orch" when empty
-	StatementTimeout time.Duration // bounds each statement, enforced by the server; negative = none
-	ConnectTimeout   time.Duration // bounds one attempt to connect
-	Logger           *slog.Logger
-}
 
 // Open makes a pool. It doesn't wait for the database: use the pool's Ping to know whether it answers.
 func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 	if cfg.Conn == nil {
-		return nil, errors.New("open database pool: no connection settings")
+		return nil, errNoSettings
 	}
 	// pgxpool insists on a configuration made by its own parser; everything in it is replaced.
 	pc, err := pgxpool.ParseConfig("host=localhost sslmode=disable")
 	if err != nil {
 		return nil, errors.New("open database pool: the PG… environment variables can't be used")
 	}
-	guard := &readOnlyGuard{log: orDiscard(cfg.Logger)}
 	pc.ConnConfig = connConfig(cfg)
+	guard := &guard{log: orDiscard(cfg.Logger), limit: answerLimit(pc.ConnConfig.RuntimeParams["statement_timeout"])}
 	pc.ConnConfig.Tracer = guard
-	if pc.ConnConfig.ValidateConnect == nil {
-		pc.ConnConfig.ValidateConnect = refuseReadOnly
-	}
+	pc.ShouldPing = guard.probe
+	pc.PingTimeout = pingTimeout
 	pc.MaxConns = cfg.MaxConns
 	if pc.MaxConns <= 0 {
 		pc.MaxConns = defaultMaxConns
@@ -63,74 +41,6 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 	}
 	guard.pool.Store(pool)
 	return pool, nil
-}
-
-func connConfig(cfg Config) *pgx.ConnConfig {
-	conn := cfg.Conn.Copy()
-	if conn.RuntimeParams == nil {
-		conn.RuntimeParams = map[string]string{}
-	}
-	conn.ConnectTimeout = cfg.ConnectTimeout
-	if conn.ConnectTimeout <= 0 {
-		conn.ConnectTimeout = defaultConnectTimeout
-	}
-	timeout := cfg.StatementTimeout
-	if timeout == 0 {
-		timeout = defaultStatementTimeout
-	}
-	// What the operator put into the URL wins.
-	setDefault(conn.RuntimeParams, "statement_timeout", strconv.FormatInt(max(timeout, 0).Milliseconds(), 10))
-	name := cfg.ApplicationName
-	if name == "" {
-		name = defaultApplicationName
-	}
-	setDefault(conn.RuntimeParams, "application_name", name)
-	return conn
-}
-
-func setDefault(params map[string]string, key, value string) {
-	if _, ok := params[key]; !ok {
-		params[key] = value
-	}
-}
-
-// refuseReadOnly keeps connections to a standby out of the pool; with several hosts in the URL the next one is tried.
-func refuseReadOnly(ctx context.Context, conn *pgconn.PgConn) error {
-	const query = "select pg_is_in_recovery() or current_setting('transaction_read_only')::boolean"
-	results, err := conn.Exec(ctx, query).ReadAll()
-	if err != nil {
-		return err
-	}
-	if len(results) == 1 && len(results[0].Rows) == 1 && string(results[0].Rows[0][0]) == "t" {
-		return ErrReadOnly
-	}
-	return nil
-}
-
-// readOnlyGuard drops the pool's connections once a server that accepted writes turns read-only under them.
-type readOnlyGuard struct {
-	log   *slog.Logger
-	pool  atomic.Pointer[pgxpool.Pool]
-	reset atomic.Int64 // monotonic-free unix nanoseconds of the last reset: one failover, one reset
-}
-
-// TraceQueryStart implements pgx.QueryTracer.
-func (g *readOnlyGuard) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-
-// TraceQueryEnd implements pgx.QueryTracer.
-func (g *readOnlyGuard) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
-	if data.Err == nil || Code(data.Err) != CodeReadOnly {
-		return
-	}
-	pool := g.pool.Load()
-	now, last := time.Now().UnixNano(), g.reset.Load()
-	if pool == nil || now-last < int64(resetInterval) || !g.reset.CompareAndSwap(last, now) {
-		return
-	}
-	g.log.WarnContext(ctx, "database turned read-only, dropping its connections")
-	pool.Reset()
 }
 
 // InTx runs fn in a transaction and commits it, or rolls it back when fn fails or panics. An error of fn is returned

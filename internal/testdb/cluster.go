@@ -15,19 +15,37 @@ import (
 	"orch/internal/pgembed"
 )
 
-// cluster is the server of this test process. Nobody waits for its process: the watchdog ends it.
+// cluster is a server of this test process. Nobody waits for its process: the watchdog ends it.
 type cluster struct {
-	conn   *pgx.ConnConfig
-	major  int
-	dir    string
-	server *exec.Cmd
-	leash  *os.File // the watchdog acts when this end of its pipe is closed
+	conn    *pgx.ConnConfig
+	install pgembed.Install
+	extra   []string // settings beside the usual ones
+	dir     string
+	server  *exec.Cmd
+	leash   *os.File // the watchdog acts when this end of its pipe is closed
 }
 
 // start clones the image and runs a server on the copy.
 func start() (*cluster, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), bootTimeout)
 	defer cancel()
+	c, err := prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.copyFrom(ctx, ""); err != nil {
+		return nil, err
+	}
+	if err := c.run(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+const bootTimeout = 2 * time.Minute
+
+// prepare makes the directory of a cluster and sets its watchdog on it.
+func prepare(ctx context.Context) (*cluster, error) {
 	install, err := pgembed.Find(ctx, "", 0)
 	if err != nil {
 		return nil, err
@@ -36,15 +54,11 @@ func start() (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	img, err := image(ctx, top, install)
-	if err != nil {
-		return nil, err
-	}
 	dir, err := os.MkdirTemp(top, "run-")
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{major: install.Major, dir: dir}
+	c := &cluster{install: install, dir: dir}
 	if err := c.watch(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -52,26 +66,38 @@ func start() (*cluster, error) {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return nil, err
 	}
-	pg := filepath.Join(dir, "pg")
-	if err := os.Mkdir(pg, 0o711); err != nil {
-		return nil, err
+	return c, os.Mkdir(c.pg(), 0o711)
+}
+
+func (c *cluster) pg() string   { return filepath.Join(c.dir, "pg") }
+func (c *cluster) data() string { return filepath.Join(c.pg(), "data") }
+
+// copyFrom fills the data directory with the files of another one that no server runs on, or with the image's.
+func (c *cluster) copyFrom(ctx context.Context, data string) error {
+	if data == "" {
+		top, err := home()
+		if err != nil {
+			return err
+		}
+		if data, err = image(ctx, top, c.install); err != nil {
+			return err
+		}
 	}
-	if err := copyTree(img, filepath.Join(pg, "data")); err != nil {
-		return nil, fmt.Errorf("copy %s: %w", img, err)
+	if err := copyTree(data, c.data()); err != nil {
+		return fmt.Errorf("copy %s: %w", data, err)
 	}
-	if err := c.run(ctx, pg, install); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return nil
 }
 
 // run starts the server and waits until it answers.
-func (c *cluster) run(ctx context.Context, pg string, install pgembed.Install) error {
-	cmd, conn, err := pgembed.Command(ctx, pgembed.Config{Dir: pg, BinDir: install.BinDir, Unsafe: true, Extra: settings()})
+func (c *cluster) run(ctx context.Context) error {
+	cmd, conn, err := pgembed.Command(ctx, pgembed.Config{
+		Dir: c.pg(), BinDir: c.install.BinDir, Unsafe: true, Extra: append(settings(), c.extra...),
+	})
 	if err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(pg, "postgres.log"))
+	log, err := os.Create(filepath.Join(c.pg(), "postgres.log"))
 	if err != nil {
 		return err
 	}

@@ -9,5 +9,7 @@
 // holds, ends the server and removes its directory as soon as the process is gone, whether it returned, was killed or
 // timed out. The test process itself keeps no goroutine for the cluster, so leak detectors see nothing of it.
 //
+// A test that is about a whole server (its settings, its end, a failover) runs one of its own with NewServer or NewPrimary.
+//
 // Durability is off. Autovacuum too: a test that wants statistics runs ANALYZE.
 package testdb

@@ -86,7 +86,7 @@ func create(tb testing.TB, from string) *pgx.ConnConfig {
 	}
 	name := fmt.Sprintf("t%d", counter.Add(1))
 	strategy := ""
-	if c.major >= 15 {
+	if c.install.Major >= 15 {
 		strategy = " strategy file_copy" // half the time of a copy through the log
 	}
 	if err := c.exec(tb.Context(), "create database "+name+" template "+from+strategy); err != nil {
