@@ -3,26 +3,60 @@
 //
 // A root without its database is a heap of files, and a database without its root has jobs whose agents nobody finds.
 // Worse, a copy of either that runs against the living other would run agents and merges a second time. So each root
-// carries a marker, orch-root.json, with the id of the database's instance, an id of its own, a generation and whether
-// it is for testing; the database holds a row per root with the same id and generation. Bind compares them and refuses
-// what doesn't fit; no error of it is worth retrying except an unreachable database and ErrInUse.
+// carries a marker, orch-root.json, with the id of the database's instance, an id of its own, whether it is for testing,
+// and its last start: a generation and a nonce. The database has a row per root with the same generation and nonce.
+// Each start compares them, refuses what doesn't fit, and moves both on by one, so that whatever was copied or put back
+// earlier fits no more. A backup of the generation that still runs can't be told from the living side by this.
+//
+// Bind (orch serve) makes the root and its marker where they lack; Join (orch worker) creates and changes nothing in a root
+// that isn't bound. Both end alike: root.lock shared, comparison, repair, one bump of the generation. Accept is for a person
+// who put one side back on purpose. Reason tells the errors that go away by waiting from the refusals.
 //
 // # Lock
 //
 // root.lock is held shared by every process that works in the root, for as long as it does, and exclusively by who
 // creates the marker or does maintenance. A lock can't be turned from exclusive to shared in one step, so a creator lets
-// go of it and then does what everyone does: take it shared, and read and check the marker under it. Whoever came
-// between has found the marker and created none. The file is never removed.
+// go of it and then does what everyone does: take it shared, and read and compare under it. Whoever came between has found
+// the marker and created none. The file is never removed.
 //
 // # Creation
 //
-// Under the exclusive lock and with the row of the instance locked, which makes creators on other hosts wait:
+// Under the exclusive lock the instance goes from unconfigured to bootstrapping and gets its testing mark; then the marker
+// is written, with generation 0 and no row. Generation 0 says that nobody ever claimed under it, so a crash after either step
+// is gone on from by the next Bind. The first bump inserts the row and makes the instance ready, in one transaction. A marker
+// of a later generation without a row means that the database was put back to an earlier day, which is refused.
 //
-//  1. the instance goes from unconfigured to bootstrapping and gets its testing mark; committed by itself
-//  2. the marker is written, with generation 0: temporary file, sync, rename, sync of the directory
-//  3. the root's row is inserted, the instance becomes ready; committed
+// # Bump
 //
-// A crash after 1 leaves a set-up that the next Bind goes on with. After 2 it leaves a marker without a row; generation 0
-// says that no worker ever claimed under it, so the next Bind inserts the row. A marker of a later generation without a
-// row means that the database was put back to an earlier day, which is refused, as is any difference of generations.
+// From generation n with nonce M, under the start key, which is the lock of the root's row (of the instance's row while
+// there is none); a key in use is ErrBusy, nobody waits in the database:
+//
+//	            marker               row
+//	before      n, M                 n, M
+//	1 intent    n, M, next N         n, M      temporary file, sync, rename, sync of the directory
+//	2 row       n, M, next N         n+1, N    commit
+//	3 confirm   n+1, N               n+1, N    rename, sync of the directory
+//
+// N is new for each bump. Whoever dies after 1 leaves an intent that the next bump replaces; after 2, a row that is the
+// marker's successor under the marker's own nonce, which the next starter takes for what it is and goes on from, to n+2. Any
+// other difference is a refusal: a marker behind its row (a copy, a restored root), ahead of it (a restored database), or
+// of the same generation with another nonce (each side went on without the other). A generation that is interrupted after 2 is spent and
+// never given to the next starter, since the one that stopped there may still wake up and work under it. So a starter that
+// loses its connection in the COMMIT and tries again may bump twice.
+//
+// Both files of a bump are written and synced before the intent: a full disk fails it before anything has changed.
+//
+// # Starters that stop
+//
+// A starter can be stopped (SIGSTOP, a frozen container) at any point and go on an hour later. It can't hold the key for
+// ever, because its transaction is ended by idle_in_transaction_session_timeout; until then others get ErrBusy. Its late
+// COMMIT fails with the session. Its late writes to the marker, which no database can refuse, fail because of its fence: a
+// directory root.start-N that it makes before it asks for the key, and that its files are written to and renamed from.
+// Whoever gets the key first moves all other fences into its own, and only then reads the marker. From then on every
+// write of the stopped starter fails for want of the directory, whichever it was about to make; what it wrote earlier has
+// been read. After 2, where the key is free before the marker is confirmed, the same may happen to a starter that is merely
+// slow: its generation is its own, and the marker has been confirmed, or will be, by who took its fence away.
+//
+// A starter that is stopped while it holds root.lock keeps maintenance out (and a creator everyone) until it goes on or
+// ends; ErrInUse names it.
 package root

@@ -3,12 +3,57 @@ package root
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 )
 
-// ErrInUse says that another process holds the root exclusively: maintenance, or a creation that takes long.
-var ErrInUse = errors.New("the data root is locked by another process (orch root …, or one that is just creating it): try again when it is done")
+// What goes away by itself, or by what somebody else does.
+var (
+	// ErrMissing says that there is no directory.
+	ErrMissing = errors.New("there is no such directory: start `orch serve` on it once, or set ORCH_ROOT to the data root that is in use")
+	// ErrUnbound says that the root isn't bound to a database, or that its binding isn't finished.
+	ErrUnbound = errors.New("it isn't bound to a database yet: start `orch serve` on it")
+	// ErrSetupPending says that the database's first root is being made.
+	ErrSetupPending = errors.New("the database's set-up isn't finished: `orch serve` does it when it binds its first data root")
+	// ErrBusy says that another process is just starting on the root.
+	ErrBusy = errors.New("another process is just starting on this data root: try again")
+)
+
+// ErrInUse says that another process holds the root in a way that excludes this one: maintenance or a creation that takes
+// long; for maintenance, any process that works in the root.
+var ErrInUse = errors.New("the data root is locked by another process (root_in_use)")
+
+// Reason names what is waited for in one stable word; "" when waiting doesn't help, or isn't the data root's matter.
+func Reason(err error) string {
+	if _, ok := errors.AsType[*WriteError](err); ok {
+		return "marker_write_failed"
+	}
+	for _, r := range []struct {
+		err  error
+		name string
+	}{
+		{ErrMissing, "root_missing"}, {ErrUnbound, "root_unbound"}, {ErrSetupPending, "setup_pending"}, {ErrBusy, "start_busy"},
+	} {
+		if errors.Is(err, r.err) {
+			return r.name
+		}
+	}
+	return ""
+}
+
+// WriteError says that the marker couldn't be written. What was there before is still there, or the next start mends it.
+type WriteError struct {
+	Path string // the marker
+	Err  error
+}
+
+func (e *WriteError) Error() string {
+	return fmt.Sprintf("%s can't be written (%v): free space on its disk, or let this user write there", e.Path, e.Err)
+}
+
+// Unwrap returns what the system said.
+func (e *WriteError) Unwrap() error { return e.Err }
 
 // ForeignError says that the root belongs to another database.
 type ForeignError struct {
@@ -35,7 +80,7 @@ func (e *TestingError) Error() string {
 	return e.What + " isn't marked for testing: start without --testing (ORCH_TESTING), or use another one"
 }
 
-// PairingError says that the root and the database are of different days: one of them was restored from a backup.
+// PairingError says that the root and the database are of different days: one of them was copied, or restored from a backup.
 type PairingError struct {
 	Path   string // the marker
 	Marker int64  // generation in the marker
@@ -43,17 +88,34 @@ type PairingError struct {
 }
 
 func (e *PairingError) Error() string {
+	const accept = "; if that was done on purpose and nothing runs on the other copy, `orch root accept`"
 	switch {
 	case e.Row < 0:
-		return fmt.Sprintf("%s (generation %d) is unknown to the database, which seems to be restored from an older backup: restore the data root of the same day, or use a new directory",
-			e.Path, e.Marker)
+		return fmt.Sprintf("%s (generation %d) is unknown to the database, which seems to be restored from an older backup: restore the data root of the same day, or use a new directory%s",
+			e.Path, e.Marker, accept)
 	case e.Marker < e.Row:
-		return fmt.Sprintf("%s has generation %d, the database %d: the data root seems to be a copy or restored from an older backup; use the living one, or a new directory",
-			e.Path, e.Marker, e.Row)
+		return fmt.Sprintf("%s has generation %d, the database %d: the data root seems to be a copy or restored from an older backup; use the living one, or a new directory%s",
+			e.Path, e.Marker, e.Row, accept)
+	case e.Marker > e.Row:
+		return fmt.Sprintf("%s has generation %d, the database %d: the database seems to be restored from an older backup; restore the data root of the same day, or use a new directory%s",
+			e.Path, e.Marker, e.Row, accept)
 	default:
-		return fmt.Sprintf("%s has generation %d, the database %d: the database seems to be restored from an older backup; restore the data root of the same day, or use a new directory",
-			e.Path, e.Marker, e.Row)
+		return fmt.Sprintf("%s and the database both have generation %d, but of different starts: one of them seems to be a copy that went on by itself; use the two that belong together, or a new directory%s",
+			e.Path, e.Marker, accept)
 	}
+}
+
+// LivingError says that a worker of the same root id beats, though nobody works in this directory: it is a copy of a root
+// in use.
+type LivingError struct {
+	Host string
+	PID  int
+	Age  time.Duration // of its last beat
+}
+
+func (e *LivingError) Error() string {
+	return fmt.Sprintf("a worker of this data root is alive elsewhere (host %s, pid %d, seen %s ago), so this directory is a copy of one in use: stop that worker first (one that died counts as alive for %s)",
+		e.Host, e.PID, e.Age.Round(time.Second), livingFor)
 }
 
 // MarkerError says that the marker is there but can't be understood.

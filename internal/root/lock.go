@@ -1,10 +1,14 @@
 package root
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,25 +18,27 @@ const lockName = "root.lock"
 // lock is the open root.lock. It belongs to this opening of the file, so two in one process exclude each other too.
 type lock struct{ file *os.File }
 
-func openLock(path string) (*lock, error) {
-	f, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+// openLock opens root.lock; flag is os.O_CREATE to make it where it lacks, else 0.
+func openLock(path string, flag int) (*lock, error) {
+	f, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|flag, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the root's lock: %w", err)
 	}
 	return &lock{file: f}, nil
 }
 
-// try takes the lock in the given way (LOCK_SH, LOCK_EX) unless others hold it in a way that excludes it.
-func (l *lock) try(how int) (bool, error) {
+// try takes the lock in the given way (LOCK_SH, LOCK_EX) unless others hold it in a way that excludes it, which is ErrInUse.
+func (l *lock) try(how int) error {
 	for {
 		err := unix.Flock(int(l.file.Fd()), how|unix.LOCK_NB)
 		switch {
-		case err == nil:
-			return true, nil
+		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EWOULDBLOCK):
-			return false, nil
-		case !errors.Is(err, unix.EINTR):
-			return false, fmt.Errorf("lock %s: %w", l.file.Name(), err)
+			return ErrInUse
+		case err != nil:
+			return fmt.Errorf("lock %s: %w", l.file.Name(), err)
+		default:
+			return nil
 		}
 	}
 }
@@ -43,3 +49,52 @@ func (l *lock) unlock() error {
 }
 
 func (l *lock) close() error { return errors.Join(l.unlock(), l.file.Close()) }
+
+// Holder is a process that has the root's lock.
+type Holder struct {
+	PID       int    `json:"pid"`
+	Program   string `json:"program"`
+	Exclusive bool   `json:"exclusive"`
+}
+
+// holders returns who holds the root's lock as far as the kernel tells: not those of other containers, nor of any on a
+// filesystem whose files have another device there than in stat.
+func holders(path string) []Holder {
+	var st unix.Stat_t
+	table, err := os.Open("/proc/locks")
+	if err != nil || unix.Stat(filepath.Join(path, lockName), &st) != nil {
+		return nil
+	}
+	defer table.Close()
+	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
+	var found []Holder
+	for lines := bufio.NewScanner(table); lines.Scan(); {
+		// 1: FLOCK  ADVISORY  READ 1234 fe:00:5308562 0 EOF; one that waits has "->" after the number
+		f := strings.Fields(lines.Text())
+		if len(f) < 6 || f[1] != "FLOCK" || f[5] != file {
+			continue
+		}
+		pid, err := strconv.Atoi(f[4])
+		if err != nil || pid <= 0 || slices.ContainsFunc(found, func(h Holder) bool { return h.PID == pid }) {
+			continue
+		}
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // it may have ended
+		found = append(found, Holder{PID: pid, Program: strings.TrimSpace(string(name)), Exclusive: f[3] == "WRITE"})
+	}
+	return found
+}
+
+// named adds to ErrInUse who it is.
+func named(err error, path string) error {
+	if !errors.Is(err, ErrInUse) {
+		return err
+	}
+	var who []string
+	for _, h := range holders(path) {
+		who = append(who, fmt.Sprintf("%s with pid %d", h.Program, h.PID))
+	}
+	if who == nil {
+		return fmt.Errorf("%w: try again when it is done", err)
+	}
+	return fmt.Errorf("%w: %s; try again when it is done", err, strings.Join(who, ", "))
+}

@@ -20,12 +20,14 @@ type marker struct {
 	RootID     uuid.UUID `json:"root_id"`
 	Generation int64     `json:"generation"`
 	Testing    bool      `json:"testing"`
+	Nonce      uuid.UUID `json:"nonce,omitzero"` // of the bump that made the generation
+	Next       uuid.UUID `json:"next,omitzero"`  // of a bump that isn't confirmed
 }
 
 // readMarker returns the marker of the root; fs.ErrNotExist when there is none. Unknown fields are an error: a newer program's
 // marker may mean something that this one doesn't know.
 func readMarker(path string) (marker, error) {
-	file := filepath.Join(path, markerName)
+	file := markerFile(path)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return marker{}, err
@@ -45,42 +47,47 @@ func readMarker(path string) (marker, error) {
 	return m, nil
 }
 
-// writeMarker replaces the marker; after a crash or a power cut the old or the new one is there, whole.
-func writeMarker(path string, m marker) error {
+// createMarker writes the first marker; after a crash or a power cut it is there whole, or not at all. The lock is held
+// exclusively, so that the temporary file is nobody else's.
+func createMarker(path string, m marker) error {
+	tmp := markerFile(path) + ".tmp"
+	if err := stageMarker(tmp, m); err != nil {
+		return &WriteError{Path: markerFile(path), Err: err}
+	}
+	if err := placeMarker(path, tmp); err != nil {
+		return &WriteError{Path: markerFile(path), Err: err}
+	}
+	return nil
+}
+
+// stageMarker writes a marker's text to a file from which placeMarker takes it.
+func stageMarker(file string, m marker) error {
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode the marker: %w", err)
 	}
-	tmp := filepath.Join(path, markerName+".tmp")
-	if err := writeSynced(tmp, append(text, '\n')); err != nil {
-		return fmt.Errorf("write the marker: %w", err)
-	}
-	if err := os.Rename(tmp, filepath.Join(path, markerName)); err != nil {
-		return fmt.Errorf("write the marker: %w", err)
-	}
-	return syncDir(path)
-}
-
-func writeSynced(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
+	_, err = f.Write(append(text, '\n'))
 	if err == nil {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
 }
 
-func syncDir(path string) error {
+// placeMarker replaces the marker by a staged one, for good.
+func placeMarker(path, staged string) error {
+	if err := os.Rename(staged, markerFile(path)); err != nil {
+		return err
+	}
 	d, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", path, err)
-	}
-	return nil
+	return d.Sync()
 }
+
+func markerFile(path string) string { return filepath.Join(path, markerName) }

@@ -54,7 +54,7 @@ func prepare(path string) error {
 		return err
 	}
 	// First the lock: from here on the directory counts as a root.
-	l, err := openLock(path)
+	l, err := openLock(path, os.O_CREATE)
 	if err != nil {
 		return err
 	}

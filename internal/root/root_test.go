@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,55 +17,6 @@ import (
 
 	"orch/internal/testdb"
 )
-
-// dir returns the path of a root that isn't there yet.
-func dir(t *testing.T) string {
-	t.Helper()
-	return filepath.Join(t.TempDir(), "root")
-}
-
-// bind binds and lets go at the test's end.
-func bind(t *testing.T, path string, pool *pgxpool.Pool, cfg Config) *Root {
-	t.Helper()
-	r, err := Bind(t.Context(), path, pool, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
-	return r
-}
-
-// refuse binds and expects an error of type E whose text contains all words.
-func refuse[E error](t *testing.T, path string, pool *pgxpool.Pool, cfg Config, words ...string) {
-	t.Helper()
-	r, err := Bind(t.Context(), path, pool, cfg)
-	if err == nil {
-		r.Close()
-		t.Fatal("bound")
-	}
-	if _, ok := errors.AsType[E](err); !ok {
-		t.Fatalf("%T: %v", err, err)
-	}
-	for _, word := range words {
-		if !strings.Contains(err.Error(), word) {
-			t.Errorf("%q isn't in %q", word, err)
-		}
-	}
-}
-
-func scan(t *testing.T, pool *pgxpool.Pool, sql string, into ...any) {
-	t.Helper()
-	if err := pool.QueryRow(t.Context(), sql).Scan(into...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func TestBind_NewThenAgain(t *testing.T) {
 	t.Parallel()
@@ -83,7 +33,7 @@ func TestBind_NewThenAgain(t *testing.T) {
 	)
 	scan(t, pool, "select id, setup from instance", &inst, &setup)
 	scan(t, pool, "select id, host, path, generation from roots", &row.id, &row.host, &row.path, &row.generation)
-	if setup != "ready" || inst != r.InstanceID() || row.id != r.ID() || row.host != "one" || row.path != path || row.generation != r.Generation() {
+	if setup != "ready" || inst != r.InstanceID() || row.id != r.ID() || row.host != "one" || row.path != path || row.generation != 1 || r.Generation() != 1 {
 		t.Fatalf("setup %s, instance %s, row %+v; root %s of %s", setup, inst, row, r.ID(), r.InstanceID())
 	}
 
@@ -93,9 +43,10 @@ func TestBind_NewThenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := bind(t, moved, pool, Config{Host: "two"})
-	if again.ID() != r.ID() {
-		t.Fatalf("another id: %s, %s", r.ID(), again.ID())
+	if again.ID() != r.ID() || again.Generation() != 2 {
+		t.Fatalf("another id: %s, %s; generation %d", r.ID(), again.ID(), again.Generation())
 	}
+	fits(t, moved, pool, 2)
 	scan(t, pool, "select host, path from roots", &row.host, &row.path)
 	if row.host != "two" || row.path != moved {
 		t.Fatalf("not followed: %+v", row)
@@ -138,6 +89,7 @@ func TestBind_ManyAtOnceCreateOne(t *testing.T) {
 	if rows != 1 {
 		t.Errorf("%d rows", rows)
 	}
+	fits(t, path, pool, int64(len(ids)))
 	for _, id := range ids {
 		if id != ids[0] {
 			t.Errorf("ids differ: %v", ids)
@@ -210,12 +162,12 @@ func TestBind_Locked(t *testing.T) {
 	if err := bind(t, path, pool, Config{}).Close(); err != nil {
 		t.Fatal(err)
 	}
-	maintenance, err := openLock(path)
+	maintenance, err := openLock(path, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer maintenance.close()
-	if ok, err := maintenance.try(unix.LOCK_EX); !ok || err != nil {
+	if err := maintenance.try(unix.LOCK_EX); err != nil {
 		t.Fatalf("the closed root is still locked: %v", err)
 	}
 	if _, err := Bind(t.Context(), path, pool, Config{Wait: time.Millisecond}); !errors.Is(err, ErrInUse) {
@@ -241,83 +193,11 @@ func TestBind_Locked(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := <-bound
-	if ok, err := maintenance.try(unix.LOCK_EX); ok || err != nil {
+	if err := maintenance.try(unix.LOCK_EX); !errors.Is(err, ErrInUse) {
 		t.Fatalf("a bound root was locked exclusively: %v", err)
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// Every point where a creator can die is one that the next Bind goes on from.
-func TestBind_AfterACrashedCreation(t *testing.T) {
-	t.Parallel()
-	t.Run("set-up begun", func(t *testing.T) {
-		t.Parallel()
-		pool, path := testdb.New(t), dir(t)
-		exec(t, pool, "update instance set setup = 'bootstrapping'")
-		bind(t, path, pool, Config{})
-		var setup string
-		scan(t, pool, "select setup from instance", &setup)
-		if setup != "ready" {
-			t.Error(setup)
-		}
-	})
-	t.Run("marker half written", func(t *testing.T) {
-		t.Parallel()
-		pool, path := testdb.New(t), dir(t)
-		if err := Prepare(path); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(path, markerName+".tmp"), []byte(`{"inst`), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		bind(t, path, pool, Config{})
-	})
-	t.Run("marker written, not committed", func(t *testing.T) {
-		t.Parallel()
-		pool, path := testdb.New(t), dir(t)
-		r := bind(t, path, pool, Config{})
-		exec(t, pool, "delete from roots")
-		exec(t, pool, "update instance set setup = 'bootstrapping'")
-		again := bind(t, path, pool, Config{})
-		var (
-			id    uuid.UUID
-			setup string
-		)
-		scan(t, pool, "select roots.id, setup from roots, instance", &id, &setup)
-		if again.ID() != r.ID() || id != r.ID() || setup != "ready" {
-			t.Errorf("%s, %s, %s, %s", r.ID(), again.ID(), id, setup)
-		}
-	})
-	t.Run("database gone meanwhile", func(t *testing.T) {
-		t.Parallel()
-		pool, path := testdb.New(t), dir(t)
-		cancelled, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
-		defer cancel()
-		if _, err := Bind(cancelled, path, pool, Config{}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
-		bind(t, path, pool, Config{})
-	})
-}
-
-func TestBind_RestoredCopies(t *testing.T) {
-	t.Parallel()
-	pool, path := testdb.New(t), dir(t)
-	r := bind(t, path, pool, Config{})
-	exec(t, pool, "update roots set generation = 3")
-	refuse[*PairingError](t, path, pool, Config{}, "generation 0", "copy")
-	m := marker{InstanceID: r.InstanceID(), RootID: r.ID(), Generation: 4}
-	if err := writeMarker(path, m); err != nil {
-		t.Fatal(err)
-	}
-	refuse[*PairingError](t, path, pool, Config{}, "generation 4", "the database seems")
-	exec(t, pool, "delete from roots")
-	refuse[*PairingError](t, path, pool, Config{}, "unknown to the database")
-	exec(t, pool, "insert into roots (id, host, path, generation) values ($1, '', '', 4)", r.ID())
-	if again := bind(t, path, pool, Config{}); again.Generation() != 4 {
-		t.Errorf("generation %d", again.Generation())
 	}
 }
 
@@ -350,7 +230,7 @@ func TestMarker_File(t *testing.T) {
 	if err := json.Unmarshal(text, &fields); err != nil {
 		t.Fatal(err)
 	}
-	if fields["instance_id"] != r.InstanceID().String() || fields["root_id"] != r.ID().String() || fields["generation"] != 0.0 || fields["testing"] != true || len(fields) != 4 {
+	if fields["instance_id"] != r.InstanceID().String() || fields["root_id"] != r.ID().String() || fields["generation"] != 1.0 || fields["testing"] != true || fields["nonce"] == "" || len(fields) != 5 {
 		t.Errorf("%v", fields)
 	}
 }
