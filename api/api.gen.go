@@ -47,6 +47,24 @@ func (e JobState) Valid() bool {
 	}
 }
 
+// Defines values for PauseScope.
+const (
+	PauseLane PauseScope = "lane"
+	PauseRepo PauseScope = "repo"
+)
+
+// Valid indicates whether the value is a known member of the PauseScope enum.
+func (e PauseScope) Valid() bool {
+	switch e {
+	case PauseLane:
+		return true
+	case PauseRepo:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RunState.
 const (
 	RunFinished RunState = "finished"
@@ -291,6 +309,47 @@ type NewTask struct {
 	Title string `json:"title"`
 }
 
+// Pause defines model for Pause.
+type Pause struct {
+	// Actor Who paused it: `cli`, `api`.
+	//
+	// Example: cli
+	Actor string `json:"actor"`
+
+	// Name Example: agents
+	Name string `json:"name"`
+
+	// Reason Example: Release freeze until Monday
+	Reason string `json:"reason"`
+
+	// Scope What a pause holds back.
+	Scope PauseScope `json:"scope"`
+
+	// Since When it was paused last.
+	Since time.Time `json:"since"`
+}
+
+// PauseRequest What to pause, and why. Exactly one of `lane` and `repo`.
+type PauseRequest struct {
+	// Lane `agents`, `merge` or `system`.
+	//
+	// Example: agents
+	Lane *string `json:"lane,omitempty"`
+
+	// Reason One line for whoever wonders why nothing moves, without control characters, of at most 300 bytes of UTF-8. `GET /queue` shows it.
+	//
+	// Example: Release freeze until Monday
+	Reason string `json:"reason"`
+
+	// Repo Name of a repository.
+	//
+	// Example: demo
+	Repo *string `json:"repo,omitempty"`
+}
+
+// PauseScope What a pause holds back.
+type PauseScope string
+
 // Problem What went wrong (RFC 9457). Codes of the server itself: `unauthorized`, `host_not_allowed`,
 // `cross_site_request`, `not_found`, `method_not_allowed`, `bad_parameter`, `bad_json`, `unknown_field`,
 // `unsupported_media_type`, `body_too_large`, `invalid`, `adhoc_needs_socket`, `no_snapshot`, `not_ready`,
@@ -340,8 +399,8 @@ type Queue struct {
 	Config      QueueConfig   `json:"config"`
 
 	// Paused What was paused and hasn't been resumed.
-	Paused []QueuePause `json:"paused"`
-	Counts QueueCounts  `json:"counts"`
+	Paused []Pause     `json:"paused"`
+	Counts QueueCounts `json:"counts"`
 
 	// Depth Jobs by kind and lane.
 	Depth []QueueDepth `json:"depth"`
@@ -550,22 +609,6 @@ type QueueMerge struct {
 
 	// Task Example: demo-66
 	Task string `json:"task"`
-}
-
-// QueuePause defines model for QueuePause.
-type QueuePause struct {
-	// Name Example: demo
-	Name *string `json:"name"`
-
-	// ReasonCode Example: operator
-	ReasonCode string `json:"reason_code"`
-
-	// Scope `all`, `repo` or `agent`.
-	//
-	// Example: repo
-	Scope string     `json:"scope"`
-	Since time.Time  `json:"since"`
-	Until *time.Time `json:"until"`
 }
 
 // QueuePostDeploy defines model for QueuePostDeploy.
@@ -809,6 +852,29 @@ type Readiness struct {
 	Status string `json:"status"`
 }
 
+// ResumeRequest What to resume. Exactly one of `lane` and `repo`.
+type ResumeRequest struct {
+	// Lane Example: agents
+	Lane *string `json:"lane,omitempty"`
+
+	// Repo Example: demo
+	Repo *string `json:"repo,omitempty"`
+}
+
+// Resumed defines model for Resumed.
+type Resumed struct {
+	// Name Example: agents
+	Name string `json:"name"`
+
+	// Scope What a pause holds back.
+	Scope PauseScope `json:"scope"`
+
+	// WasPaused False says that there was nothing to end.
+	//
+	// Example: true
+	WasPaused bool `json:"was_paused"`
+}
+
 // RetryTask defines model for RetryTask.
 type RetryTask struct {
 	// Note What the agent is told in addition.
@@ -987,6 +1053,9 @@ type TaskDetail struct {
 	// Job The job that moves the task now; null while there is none.
 	Job *Job `json:"job"`
 
+	// Paused Pauses that hold back its queued job; empty while none does.
+	Paused []Pause `json:"paused"`
+
 	// Runs Its runs, newest first, at most 50.
 	Runs []Run `json:"runs"`
 	Task Task  `json:"task"`
@@ -1105,6 +1174,12 @@ type ListTaskEventsParams struct {
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
+// PauseJSONRequestBody defines body for Pause for application/json ContentType.
+type PauseJSONRequestBody = PauseRequest
+
+// ResumeJSONRequestBody defines body for Resume for application/json ContentType.
+type ResumeJSONRequestBody = ResumeRequest
+
 // CreateTaskJSONRequestBody defines body for CreateTask for application/json ContentType.
 type CreateTaskJSONRequestBody = NewTask
 
@@ -1210,12 +1285,46 @@ type ClientInterface interface {
 	// Corresponds with POST /jobs/{id}/cancel (the `CancelJob` operationId).
 	CancelJob(ctx context.Context, id JobID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// RetryJob Give a job that failed or was cancelled another attempt
+	//
+	// The job is queued again, as it was, with one attempt more. One that is queued or running, or has succeeded, is
+	// refused with 409 `job_not_failed`; one whose work is queued or running as another job with 409 `job_has_twin`; one
+	// that moved a task with 409 `job_of_task`: retry the task. The clean-up after a task is retried like any other job.
+	//
+	// Corresponds with POST /jobs/{id}/retry (the `RetryJob` operationId).
+	RetryJob(ctx context.Context, id JobID, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PauseWithBody Begin nothing new in a lane or for a repository
+	//
+	// No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
+	// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
+	// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
+	// `invalid`, and `detail` says which do.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /pause (the `Pause` operationId).
+	PauseWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Pause Begin nothing new in a lane or for a repository
+	//
+	// No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
+	// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
+	// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
+	// `invalid`, and `detail` says which do.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /pause (the `Pause` operationId).
+	Pause(ctx context.Context, body PauseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetQueue Everything that moves, in one look
 	//
 	// One cached snapshot, normally at most a second old: `generated_at` says when it was taken, the `Age` header how
 	// many whole seconds ago that was. Polling it costs the database nothing. While the database is away the last
 	// snapshot is served with `snapshot.status` = `stale` and the reason's code; before there ever was one the answer
-	// is 503 `no_snapshot`. Holds codes and numbers only: no titles, arguments, prompts or error texts.
+	// is 503 `no_snapshot`. Holds codes, numbers and names: no titles, arguments, prompts or error texts. The only free
+	// text is the reason that a person gave for a pause.
 	//
 	// Corresponds with GET /queue (the `GetQueue` operationId).
 	GetQueue(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1227,6 +1336,26 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /readyz (the `GetReadiness` operationId).
 	GetReadiness(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ResumeWithBody Go on in a lane or for a repository
+	//
+	// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+	// error, unless the name doesn't exist.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /resume (the `Resume` operationId).
+	ResumeWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Resume Go on in a lane or for a repository
+	//
+	// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+	// error, unless the name doesn't exist.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /resume (the `Resume` operationId).
+	Resume(ctx context.Context, body ResumeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetRun One run
 	//
@@ -1384,12 +1513,76 @@ func (c *Client) CancelJob(ctx context.Context, id JobID, reqEditors ...RequestE
 	return c.Client.Do(req)
 }
 
+// RetryJob Give a job that failed or was cancelled another attempt
+//
+// The job is queued again, as it was, with one attempt more. One that is queued or running, or has succeeded, is
+// refused with 409 `job_not_failed`; one whose work is queued or running as another job with 409 `job_has_twin`; one
+// that moved a task with 409 `job_of_task`: retry the task. The clean-up after a task is retried like any other job.
+//
+// Corresponds with POST /jobs/{id}/retry (the `RetryJob` operationId).
+func (c *Client) RetryJob(ctx context.Context, id JobID, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRetryJobRequest(c.Server, id)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PauseWithBody Begin nothing new in a lane or for a repository
+//
+// No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
+// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
+// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
+// `invalid`, and `detail` says which do.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /pause (the `Pause` operationId).
+func (c *Client) PauseWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Pause Begin nothing new in a lane or for a repository
+//
+// No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
+// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
+// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
+// `invalid`, and `detail` says which do.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /pause (the `Pause` operationId).
+func (c *Client) Pause(ctx context.Context, body PauseJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPauseRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetQueue Everything that moves, in one look
 //
 // One cached snapshot, normally at most a second old: `generated_at` says when it was taken, the `Age` header how
 // many whole seconds ago that was. Polling it costs the database nothing. While the database is away the last
 // snapshot is served with `snapshot.status` = `stale` and the reason's code; before there ever was one the answer
-// is 503 `no_snapshot`. Holds codes and numbers only: no titles, arguments, prompts or error texts.
+// is 503 `no_snapshot`. Holds codes, numbers and names: no titles, arguments, prompts or error texts. The only free
+// text is the reason that a person gave for a pause.
 //
 // Corresponds with GET /queue (the `GetQueue` operationId).
 func (c *Client) GetQueue(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1412,6 +1605,46 @@ func (c *Client) GetQueue(ctx context.Context, reqEditors ...RequestEditorFn) (*
 // Corresponds with GET /readyz (the `GetReadiness` operationId).
 func (c *Client) GetReadiness(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetReadinessRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ResumeWithBody Go on in a lane or for a repository
+//
+// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+// error, unless the name doesn't exist.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /resume (the `Resume` operationId).
+func (c *Client) ResumeWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Resume Go on in a lane or for a repository
+//
+// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+// error, unless the name doesn't exist.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /resume (the `Resume` operationId).
+func (c *Client) Resume(ctx context.Context, body ResumeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewResumeRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1797,6 +2030,80 @@ func NewCancelJobRequest(server string, id JobID) (*http.Request, error) {
 	return req, nil
 }
 
+// NewRetryJobRequest constructs an http.Request for the RetryJob method
+func NewRetryJobRequest(server string, id JobID) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "integer", Format: "int64"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/jobs/%s/retry", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPauseRequest calls the generic Pause builder with application/json body
+func NewPauseRequest(server string, body PauseJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPauseRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewPauseRequestWithBody constructs an http.Request for the Pause method, with any body, and a specified content type
+func NewPauseRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/pause")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetQueueRequest constructs an http.Request for the GetQueue method
 func NewGetQueueRequest(server string) (*http.Request, error) {
 	var err error
@@ -1847,6 +2154,46 @@ func NewGetReadinessRequest(server string) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewResumeRequest calls the generic Resume builder with application/json body
+func NewResumeRequest(server string, body ResumeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewResumeRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewResumeRequestWithBody constructs an http.Request for the Resume method, with any body, and a specified content type
+func NewResumeRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/resume")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -2380,12 +2727,48 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /jobs/{id}/cancel (the `CancelJob` operationId).
 	CancelJobWithResponse(ctx context.Context, id JobID, reqEditors ...RequestEditorFn) (*CancelJobResponse, error)
 
+	// RetryJobWithResponse Give a job that failed or was cancelled another attempt
+	//
+	// The job is queued again, as it was, with one attempt more. One that is queued or running, or has succeeded, is
+	// refused with 409 `job_not_failed`; one whose work is queued or running as another job with 409 `job_has_twin`; one
+	// that moved a task with 409 `job_of_task`: retry the task. The clean-up after a task is retried like any other job.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /jobs/{id}/retry (the `RetryJob` operationId).
+	RetryJobWithResponse(ctx context.Context, id JobID, reqEditors ...RequestEditorFn) (*RetryJobResponse, error)
+
+	// PauseWithBodyWithResponse Begin nothing new in a lane or for a repository
+	//
+	// No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
+	// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
+	// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
+	// `invalid`, and `detail` says which do.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pause (the `Pause` operationId).
+	PauseWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PauseResponse, error)
+
+	// PauseWithResponse Begin nothing new in a lane or for a repository
+	//
+	// No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
+	// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
+	// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
+	// `invalid`, and `detail` says which do.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /pause (the `Pause` operationId).
+	PauseWithResponse(ctx context.Context, body PauseJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseResponse, error)
+
 	// GetQueueWithResponse Everything that moves, in one look
 	//
 	// One cached snapshot, normally at most a second old: `generated_at` says when it was taken, the `Age` header how
 	// many whole seconds ago that was. Polling it costs the database nothing. While the database is away the last
 	// snapshot is served with `snapshot.status` = `stale` and the reason's code; before there ever was one the answer
-	// is 503 `no_snapshot`. Holds codes and numbers only: no titles, arguments, prompts or error texts.
+	// is 503 `no_snapshot`. Holds codes, numbers and names: no titles, arguments, prompts or error texts. The only free
+	// text is the reason that a person gave for a pause.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2401,6 +2784,26 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /readyz (the `GetReadiness` operationId).
 	GetReadinessWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetReadinessResponse, error)
+
+	// ResumeWithBodyWithResponse Go on in a lane or for a repository
+	//
+	// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+	// error, unless the name doesn't exist.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /resume (the `Resume` operationId).
+	ResumeWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeResponse, error)
+
+	// ResumeWithResponse Go on in a lane or for a repository
+	//
+	// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+	// error, unless the name doesn't exist.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /resume (the `Resume` operationId).
+	ResumeWithResponse(ctx context.Context, body ResumeJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeResponse, error)
 
 	// GetRunWithResponse One run
 	//
@@ -2725,6 +3128,137 @@ func (r CancelJobResponse) ContentType() string {
 	return ""
 }
 
+type RetryJobResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Job
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RetryJobResponse) GetJSON200() *Job {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RetryJobResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r RetryJobResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RetryJobResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RetryJobResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RetryJobResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RetryJobResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RetryJobResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PauseResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Pause
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PauseResponse) GetJSON200() *Pause {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r PauseResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r PauseResponse) GetApplicationProblemJSON415() *Problem {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r PauseResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PauseResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PauseResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PauseResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PauseResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PauseResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 // GetQueueResponse200Headers the declared response headers of an HTTP 200 response for GetQueue
 type GetQueueResponse200Headers struct {
 	Age *int
@@ -2836,6 +3370,75 @@ func (r GetReadinessResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetReadinessResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ResumeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Resumed
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ResumeResponse) GetJSON200() *Resumed {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ResumeResponse) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ResumeResponse) GetApplicationProblemJSON415() *Problem {
+	return r.ApplicationProblemJSON415
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r ResumeResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ResumeResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ResumeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ResumeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ResumeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ResumeResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -3383,12 +3986,66 @@ func (c *ClientWithResponses) CancelJobWithResponse(ctx context.Context, id JobI
 	return ParseCancelJobResponse(rsp)
 }
 
+// RetryJobWithResponse Give a job that failed or was cancelled another attempt
+//
+// The job is queued again, as it was, with one attempt more. One that is queued or running, or has succeeded, is
+// refused with 409 `job_not_failed`; one whose work is queued or running as another job with 409 `job_has_twin`; one
+// that moved a task with 409 `job_of_task`: retry the task. The clean-up after a task is retried like any other job.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /jobs/{id}/retry (the `RetryJob` operationId).
+func (c *ClientWithResponses) RetryJobWithResponse(ctx context.Context, id JobID, reqEditors ...RequestEditorFn) (*RetryJobResponse, error) {
+	rsp, err := c.RetryJob(ctx, id, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRetryJobResponse(rsp)
+}
+
+// PauseWithBodyWithResponse Begin nothing new in a lane or for a repository
+//
+// No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
+// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
+// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
+// `invalid`, and `detail` says which do.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pause (the `Pause` operationId).
+func (c *ClientWithResponses) PauseWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PauseResponse, error) {
+	rsp, err := c.PauseWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePauseResponse(rsp)
+}
+
+// PauseWithResponse Begin nothing new in a lane or for a repository
+//
+// No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
+// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
+// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
+// `invalid`, and `detail` says which do.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /pause (the `Pause` operationId).
+func (c *ClientWithResponses) PauseWithResponse(ctx context.Context, body PauseJSONRequestBody, reqEditors ...RequestEditorFn) (*PauseResponse, error) {
+	rsp, err := c.Pause(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePauseResponse(rsp)
+}
+
 // GetQueueWithResponse Everything that moves, in one look
 //
 // One cached snapshot, normally at most a second old: `generated_at` says when it was taken, the `Age` header how
 // many whole seconds ago that was. Polling it costs the database nothing. While the database is away the last
 // snapshot is served with `snapshot.status` = `stale` and the reason's code; before there ever was one the answer
-// is 503 `no_snapshot`. Holds codes and numbers only: no titles, arguments, prompts or error texts.
+// is 503 `no_snapshot`. Holds codes, numbers and names: no titles, arguments, prompts or error texts. The only free
+// text is the reason that a person gave for a pause.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -3415,6 +4072,38 @@ func (c *ClientWithResponses) GetReadinessWithResponse(ctx context.Context, reqE
 		return nil, err
 	}
 	return ParseGetReadinessResponse(rsp)
+}
+
+// ResumeWithBodyWithResponse Go on in a lane or for a repository
+//
+// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+// error, unless the name doesn't exist.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /resume (the `Resume` operationId).
+func (c *ClientWithResponses) ResumeWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeResponse, error) {
+	rsp, err := c.ResumeWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeResponse(rsp)
+}
+
+// ResumeWithResponse Go on in a lane or for a repository
+//
+// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+// error, unless the name doesn't exist.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /resume (the `Resume` operationId).
+func (c *ClientWithResponses) ResumeWithResponse(ctx context.Context, body ResumeJSONRequestBody, reqEditors ...RequestEditorFn) (*ResumeResponse, error) {
+	rsp, err := c.Resume(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseResumeResponse(rsp)
 }
 
 // GetRunWithResponse One run
@@ -3739,6 +4428,107 @@ func ParseCancelJobResponse(rsp *http.Response) (*CancelJobResponse, error) {
 	return response, nil
 }
 
+// ParseRetryJobResponse parses an HTTP response from a RetryJobWithResponse call
+func ParseRetryJobResponse(rsp *http.Response) (*RetryJobResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RetryJobResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Job
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePauseResponse parses an HTTP response from a PauseWithResponse call
+func ParsePauseResponse(rsp *http.Response) (*PauseResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PauseResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Pause
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetQueueResponse parses an HTTP response from a GetQueueWithResponse call
 func ParseGetQueueResponse(rsp *http.Response) (*GetQueueResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -3819,6 +4609,60 @@ func ParseGetReadinessResponse(rsp *http.Response) (*GetReadinessResponse, error
 			return nil, err
 		}
 		response.ApplicationProblemJSON503 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseResumeResponse parses an HTTP response from a ResumeWithResponse call
+func ParseResumeResponse(rsp *http.Response) (*ResumeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ResumeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Resumed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem
@@ -4234,12 +5078,21 @@ type ServerInterface interface {
 	// CancelJob Cancel a job
 	// (POST /jobs/{id}/cancel)
 	CancelJob(w http.ResponseWriter, r *http.Request, id JobID)
+	// RetryJob Give a job that failed or was cancelled another attempt
+	// (POST /jobs/{id}/retry)
+	RetryJob(w http.ResponseWriter, r *http.Request, id JobID)
+	// Pause Begin nothing new in a lane or for a repository
+	// (POST /pause)
+	Pause(w http.ResponseWriter, r *http.Request)
 	// GetQueue Everything that moves, in one look
 	// (GET /queue)
 	GetQueue(w http.ResponseWriter, r *http.Request)
 	// GetReadiness Is the process of use
 	// (GET /readyz)
 	GetReadiness(w http.ResponseWriter, r *http.Request)
+	// Resume Go on in a lane or for a repository
+	// (POST /resume)
+	Resume(w http.ResponseWriter, r *http.Request)
 	// GetRun One run
 	// (GET /runs/{id})
 	GetRun(w http.ResponseWriter, r *http.Request, id RunID)
@@ -4294,6 +5147,18 @@ func (_ Unimplemented) CancelJob(w http.ResponseWriter, r *http.Request, id JobI
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
+// RetryJob Give a job that failed or was cancelled another attempt
+// (POST /jobs/{id}/retry)
+func (_ Unimplemented) RetryJob(w http.ResponseWriter, r *http.Request, id JobID) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// Pause Begin nothing new in a lane or for a repository
+// (POST /pause)
+func (_ Unimplemented) Pause(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
 // GetQueue Everything that moves, in one look
 // (GET /queue)
 func (_ Unimplemented) GetQueue(w http.ResponseWriter, r *http.Request) {
@@ -4303,6 +5168,12 @@ func (_ Unimplemented) GetQueue(w http.ResponseWriter, r *http.Request) {
 // GetReadiness Is the process of use
 // (GET /readyz)
 func (_ Unimplemented) GetReadiness(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// Resume Go on in a lane or for a repository
+// (POST /resume)
+func (_ Unimplemented) Resume(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -4501,6 +5372,46 @@ func (siw *ServerInterfaceWrapper) CancelJob(w http.ResponseWriter, r *http.Requ
 	handler.ServeHTTP(w, r)
 }
 
+// RetryJob operation middleware
+func (siw *ServerInterfaceWrapper) RetryJob(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id JobID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", chi.URLParam(r, "id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "integer", Format: "int64", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RetryJob(w, r, id)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Pause operation middleware
+func (siw *ServerInterfaceWrapper) Pause(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Pause(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetQueue operation middleware
 func (siw *ServerInterfaceWrapper) GetQueue(w http.ResponseWriter, r *http.Request) {
 
@@ -4520,6 +5431,20 @@ func (siw *ServerInterfaceWrapper) GetReadiness(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetReadiness(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Resume operation middleware
+func (siw *ServerInterfaceWrapper) Resume(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Resume(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -5013,6 +5938,15 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 		r.Post(options.BaseURL+"/jobs/{id}/cancel", wrapper.CancelJob)
 	})
 	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/jobs/{id}/retry", wrapper.RetryJob)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/pause", wrapper.Pause)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/resume", wrapper.Resume)
+	})
+	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/runs/{id}", wrapper.GetRun)
 	})
 	r.Group(func(r chi.Router) {
@@ -5241,6 +6175,158 @@ func (response CancelJobdefaultApplicationProblemPlusJSONResponse) VisitCancelJo
 	return err
 }
 
+type RetryJobRequestObject struct {
+	ID JobID `json:"id"`
+}
+
+type RetryJobResponseObject interface {
+	VisitRetryJobResponse(w http.ResponseWriter) error
+}
+
+type RetryJob200JSONResponse Job
+
+func (response RetryJob200JSONResponse) VisitRetryJobResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryJob404ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response RetryJob404ApplicationProblemPlusJSONResponse) VisitRetryJobResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryJob409ApplicationProblemPlusJSONResponse Problem
+
+func (response RetryJob409ApplicationProblemPlusJSONResponse) VisitRetryJobResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RetryJobdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RetryJobdefaultApplicationProblemPlusJSONResponse) VisitRetryJobResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PauseRequestObject struct {
+	Body *PauseJSONRequestBody
+}
+
+type PauseResponseObject interface {
+	VisitPauseResponse(w http.ResponseWriter) error
+}
+
+type Pause200JSONResponse Pause
+
+func (response Pause200JSONResponse) VisitPauseResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Pause400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response Pause400ApplicationProblemPlusJSONResponse) VisitPauseResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Pause415ApplicationProblemPlusJSONResponse Problem
+
+func (response Pause415ApplicationProblemPlusJSONResponse) VisitPauseResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Pause422ApplicationProblemPlusJSONResponse Problem
+
+func (response Pause422ApplicationProblemPlusJSONResponse) VisitPauseResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PausedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PausedefaultApplicationProblemPlusJSONResponse) VisitPauseResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetQueueRequestObject struct {
 }
 
@@ -5346,6 +6432,89 @@ type GetReadinessdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetReadinessdefaultApplicationProblemPlusJSONResponse) VisitGetReadinessResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumeRequestObject struct {
+	Body *ResumeJSONRequestBody
+}
+
+type ResumeResponseObject interface {
+	VisitResumeResponse(w http.ResponseWriter) error
+}
+
+type Resume200JSONResponse Resumed
+
+func (response Resume200JSONResponse) VisitResumeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Resume400ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response Resume400ApplicationProblemPlusJSONResponse) VisitResumeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Resume415ApplicationProblemPlusJSONResponse Problem
+
+func (response Resume415ApplicationProblemPlusJSONResponse) VisitResumeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type Resume422ApplicationProblemPlusJSONResponse Problem
+
+func (response Resume422ApplicationProblemPlusJSONResponse) VisitResumeResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResumedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ResumedefaultApplicationProblemPlusJSONResponse) VisitResumeResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
@@ -5960,12 +7129,21 @@ type StrictServerInterface interface {
 	// CancelJob Cancel a job
 	// (POST /jobs/{id}/cancel)
 	CancelJob(ctx context.Context, request CancelJobRequestObject) (CancelJobResponseObject, error)
+	// RetryJob Give a job that failed or was cancelled another attempt
+	// (POST /jobs/{id}/retry)
+	RetryJob(ctx context.Context, request RetryJobRequestObject) (RetryJobResponseObject, error)
+	// Pause Begin nothing new in a lane or for a repository
+	// (POST /pause)
+	Pause(ctx context.Context, request PauseRequestObject) (PauseResponseObject, error)
 	// GetQueue Everything that moves, in one look
 	// (GET /queue)
 	GetQueue(ctx context.Context, request GetQueueRequestObject) (GetQueueResponseObject, error)
 	// GetReadiness Is the process of use
 	// (GET /readyz)
 	GetReadiness(ctx context.Context, request GetReadinessRequestObject) (GetReadinessResponseObject, error)
+	// Resume Go on in a lane or for a repository
+	// (POST /resume)
+	Resume(ctx context.Context, request ResumeRequestObject) (ResumeResponseObject, error)
 	// GetRun One run
 	// (GET /runs/{id})
 	GetRun(ctx context.Context, request GetRunRequestObject) (GetRunResponseObject, error)
@@ -6133,6 +7311,63 @@ func (sh *strictHandler) CancelJob(w http.ResponseWriter, r *http.Request, id Jo
 	}
 }
 
+// RetryJob operation middleware
+func (sh *strictHandler) RetryJob(w http.ResponseWriter, r *http.Request, id JobID) {
+	var request RetryJobRequestObject
+
+	request.ID = id
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RetryJob(ctx, request.(RetryJobRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RetryJob")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RetryJobResponseObject); ok {
+		if err := validResponse.VisitRetryJobResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// Pause operation middleware
+func (sh *strictHandler) Pause(w http.ResponseWriter, r *http.Request) {
+	var request PauseRequestObject
+
+	var body PauseJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.Pause(ctx, request.(PauseRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Pause")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(PauseResponseObject); ok {
+		if err := validResponse.VisitPauseResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // GetQueue operation middleware
 func (sh *strictHandler) GetQueue(w http.ResponseWriter, r *http.Request) {
 	var request GetQueueRequestObject
@@ -6174,6 +7409,37 @@ func (sh *strictHandler) GetReadiness(w http.ResponseWriter, r *http.Request) {
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(GetReadinessResponseObject); ok {
 		if err := validResponse.VisitGetReadinessResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// Resume operation middleware
+func (sh *strictHandler) Resume(w http.ResponseWriter, r *http.Request) {
+	var request ResumeRequestObject
+
+	var body ResumeJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.Resume(ctx, request.(ResumeRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Resume")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ResumeResponseObject); ok {
+		if err := validResponse.VisitResumeResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -114,82 +110,30 @@ func (p *place) orch(args ...string) string {
 
 // server is a running `orch serve`.
 type server struct {
+	*daemon
 	p      *place
-	cmd    *exec.Cmd
 	addr   string
 	client *client.Client
-	ended  chan error
-	mu     sync.Mutex
-	log    strings.Builder
 }
 
 // serve starts `orch serve` and waits until it is up.
 func (p *place) serve(args ...string) *server {
 	p.t.Helper()
-	s := &server{p: p, cmd: p.command(append([]string{"serve"}, args...)...), ended: make(chan error, 1)}
-	stderr, err := s.cmd.StderrPipe()
-	if err != nil {
+	s := &server{daemon: p.start(append([]string{"serve"}, args...)...), p: p}
+	s.addr = s.says("orch is up", func(l line) bool { return l.Msg == "orch is up" }).Address
+	var err error
+	if s.client, err = client.Dial(p.t.Context(), client.Config{Socket: filepath.Join(p.root, "orch.sock")}); err != nil {
 		p.t.Fatal(err)
 	}
-	if err := s.cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	up := make(chan string, 1)
-	go s.read(stderr, up)
-	p.t.Cleanup(func() {
-		_ = s.cmd.Process.Kill()
-		if p.t.Failed() {
-			s.mu.Lock()
-			p.t.Logf("log of pid %d:\n%s", s.cmd.Process.Pid, s.log.String())
-			s.mu.Unlock()
-		}
-	})
-	select {
-	case s.addr = <-up:
-	case err := <-s.ended:
-		p.t.Fatalf("orch serve ended: %v", err)
-	case <-time.After(patience):
-		p.t.Fatal("orch serve isn't up")
-	}
-	s.client, err = client.Dial(p.t.Context(), client.Config{Socket: filepath.Join(p.root, "orch.sock")})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	p.t.Cleanup(s.client.Close)
 	return s
-}
-
-func (s *server) read(stderr io.Reader, up chan<- string) {
-	lines := bufio.NewScanner(stderr)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		s.mu.Lock()
-		s.log.WriteString(lines.Text() + "\n")
-		s.mu.Unlock()
-		var line struct {
-			Msg     string `json:"msg"`
-			Address string `json:"address"`
-		}
-		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "orch is up" {
-			up <- line.Address
-		}
-	}
-	s.ended <- s.cmd.Wait()
 }
 
 // end sends a signal and waits for the process; it returns how it ended.
 func (s *server) end(signal syscall.Signal) error {
 	s.p.t.Helper()
-	if err := s.cmd.Process.Signal(signal); err != nil {
-		s.p.t.Fatal(err)
-	}
 	s.client.Close()
-	select {
-	case err := <-s.ended:
-		return err
-	case <-time.After(patience):
-		s.p.t.Fatalf("pid %d didn't end after %s", s.cmd.Process.Pid, signal)
-		return nil
-	}
+	return s.daemon.end(signal)
 }
 
 // add adds a task and returns its key.

@@ -69,10 +69,11 @@ func (r *Runs) tryEnd(ctx context.Context, run Run, why process.Why) (over bool,
 	}
 }
 
-// InterruptAll ends every living run of this root, for a stop after which none could live on, and waits until the shims
-// that this process started have gone too. The runs' attempts are given back.
+// InterruptAll ends the living runs of this root, for a stop after which none could live on, and waits until the shims
+// that this process started have gone too. The runs' attempts are given back. Runs that another process of the root
+// follows aren't this one's to end.
 func (r *Runs) InterruptAll(ctx context.Context) error {
-	runs, err := r.open(ctx)
+	runs, err := r.unfollowed(ctx)
 	if err != nil {
 		return err
 	}

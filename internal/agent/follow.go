@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,6 +20,8 @@ const (
 	phaseFollowing = "following"
 	// againAfter is how soon something that the database refused is tried again.
 	againAfter = 2 * time.Second
+	// listenEvery is the time between looks at a run's output: sooner than beats, which carry what is found.
+	listenEvery = time.Second
 	// endPatience is how long to wait for a run to end beyond its kill grace.
 	endPatience = 60 * time.Second
 	// notTakenPause is the time between looks at a run that isn't there yet.
@@ -140,9 +143,10 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// wait waits for the end of a run that a shim has taken, and meanwhile gets its pids noted.
+// wait waits for the end of a run that a shim has taken, and meanwhile gets its pids and its output noted.
 func (a *attempt) wait(ctx context.Context, run Run, shim *process.Run) error {
 	a.lease.SetPhase(phaseFollowing)
+	defer a.listen(ctx, shim)()
 	for noted := false; ; {
 		if !noted {
 			err := a.noteStart(ctx, run, shim)
@@ -175,6 +179,34 @@ func waitFor(ctx context.Context, shim *process.Run, noted bool) error {
 	}
 	_, err := shim.Wait(ctx)
 	return err
+}
+
+// listen tells the lease of new output until the returned function is called.
+func (a *attempt) listen(ctx context.Context, shim *process.Run) (stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		seen := logSize(shim)
+		for errors.Is(pause(ctx, listenEvery), errAgain) {
+			if size := logSize(shim); size > seen {
+				seen = size
+				a.lease.NoteOutput()
+			}
+		}
+	})
+	return func() {
+		cancel(nil)
+		listening.Wait()
+	}
+}
+
+// logSize is how much the run has said; nothing, when that can't be told now.
+func logSize(shim *process.Run) int64 {
+	size, err := shim.Log().Size()
+	if err != nil {
+		return 0
+	}
+	return size
 }
 
 func (a *attempt) noteStart(ctx context.Context, run Run, shim *process.Run) error {

@@ -130,6 +130,17 @@ func (r *Runs) open(ctx context.Context) ([]Run, error) {
 	return r.many(ctx, "where root_id = @root and state <> 'finished' order by created_at, id", pgx.NamedArgs{"root": r.cfg.RootID})
 }
 
+// unfollowed lists those of them whose job no other living process has.
+func (r *Runs) unfollowed(ctx context.Context) ([]Run, error) {
+	return r.many(ctx, `where root_id = @root and state <> 'finished' and not exists (
+		select from jobs j join workers w on w.id = j.worker_id
+		where j.id = job_id and j.state = 'running' and j.lease_expires_at > clock_timestamp() and w.stopped_at is null
+		  and (w.boot_id, w.pid, w.pid_started_at) is distinct from (@boot, @pid, @ticks))
+		order by created_at, id`, pgx.NamedArgs{
+		"root": r.cfg.RootID, "boot": r.cfg.Self.BootID, "pid": r.cfg.Self.PID, "ticks": r.cfg.Self.StartedAt,
+	})
+}
+
 // AgentsRunning counts the living agent runs of all roots by the agent's name.
 func (r *Runs) AgentsRunning(ctx context.Context) (map[string]int, error) {
 	rows, err := r.cfg.Pool.Query(ctx, `select agent, count(*) from runs where state = 'running' and purpose = 'agent' group by agent`)

@@ -24,6 +24,7 @@ import (
 // agents runs the agents of stages under shims.
 type agents struct {
 	runs    *agent.Runs
+	places  *places
 	catalog *catalog.Catalog
 }
 
@@ -45,7 +46,10 @@ func (a agents) Run(ctx context.Context, l *queue.Lease, r stage.AgentRun) (stag
 	result, err := a.runs.Execute(ctx, l, agent.Request{
 		Purpose: agent.PurposeAgent, Key: r.Key, TaskID: r.Task.ID, Stage: r.Stage, Round: r.Round, Agent: r.Agent,
 		Argv: afterSetup(plan.Setup, argv), Dir: r.Dir, Env: agentEnvironment(entry, r), Inherit: entry.Env,
-		Stdin: r.Prompt, Timeout: entry.Timeout, StallTimeout: entry.StallTimeout, Prepare: r.Prepare,
+		Stdin: r.Prompt, Timeout: entry.Timeout, StallTimeout: entry.StallTimeout,
+		Prepare: func(ctx context.Context) error {
+			return a.places.alone(ctx, l, r.Task.ID, func() error { return r.Prepare(ctx) })
+		},
 	})
 	if err != nil {
 		return stage.AgentResult{}, err
@@ -98,14 +102,14 @@ func (c commands) RunCommand(ctx context.Context, l *queue.Lease, r gate.Command
 		Argv: []string{"sh", "-c", r.Command}, Dir: dir, Timeout: r.Timeout,
 		Env: []string{"ORCH_TASK=" + r.TaskKey, "ORCH_STAGE=" + r.Stage, "ORCH_COMMIT=" + r.Commit},
 		Prepare: func(ctx context.Context) error {
-			return c.places.makeCheckout(ctx, t, dir, r.Commit)
+			return c.places.alone(ctx, l, t.ID, func() error { return c.places.makeCheckout(ctx, t, dir, r.Commit) })
 		},
 	})
 	if err != nil {
 		return gate.CommandResult{}, err
 	}
 	// The run is over and its output kept elsewhere; what can't be removed now goes with the task.
-	_ = git.RemoveAll(dir)
+	_ = c.places.alone(ctx, l, t.ID, func() error { return git.RemoveAll(dir) })
 	return gate.CommandResult{
 		RunID: result.RunID, ExitCode: result.Exit.Code, Why: string(result.Exit.Why),
 		Duration: took(result), OutputTail: result.LogTail,

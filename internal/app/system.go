@@ -14,6 +14,7 @@ import (
 
 	"orch/internal/agent"
 	"orch/internal/app/catalog"
+	"orch/internal/app/database"
 	"orch/internal/app/view"
 	"orch/internal/config"
 	"orch/internal/db"
@@ -26,6 +27,7 @@ import (
 	"orch/internal/merge/lease"
 	"orch/internal/process"
 	"orch/internal/queue"
+	"orch/internal/queue/prune"
 	"orch/internal/root"
 	"orch/internal/stage"
 	"orch/internal/task"
@@ -44,6 +46,7 @@ type system struct {
 	root    *root.Root
 	self    process.Identity
 	started time.Time
+	log     *slog.Logger
 
 	catalog *catalog.Catalog
 	forge   forge.Forge
@@ -55,6 +58,8 @@ type system struct {
 	leases  *lease.Store
 	places  *places
 	worker  *worker.Worker
+
+	unscheduled string // code of what kept the last schedule from being done
 }
 
 // newSystem wires the parts. Nothing is started yet.
@@ -63,7 +68,7 @@ func newSystem(ctx context.Context, cfg *config.Config, pool *pgxpool.Pool, data
 	if err != nil {
 		return nil, err
 	}
-	s := &system{pool: pool, root: data, self: self, started: time.Now(), catalog: cat}
+	s := &system{pool: pool, root: data, self: self, started: time.Now(), catalog: cat, log: log}
 	program, err := gitcmd.New(ctx, gitcmd.Config{Logger: log})
 	if err != nil {
 		return nil, err
@@ -83,7 +88,7 @@ func newSystem(ctx context.Context, cfg *config.Config, pool *pgxpool.Pool, data
 	if err := s.wireRuns(cfg, log); err != nil {
 		return nil, err
 	}
-	if err := s.wireWorker(cfg, log); err != nil {
+	if err := s.wireWorker(ctx, cfg, log); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -108,9 +113,9 @@ func (s *system) wireRuns(cfg *config.Config, log *slog.Logger) error {
 	return nil
 }
 
-func (s *system) wireWorker(cfg *config.Config, log *slog.Logger) error {
+func (s *system) wireWorker(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
 	stages := stage.NewHandler(stage.Config{
-		Store: s.tasks, Agents: agents{s.runs, s.catalog}, Gates: stageGates{s.gates}, Workspaces: s.places,
+		Store: s.tasks, Agents: agents{s.runs, s.places, s.catalog}, Gates: stageGates{s.gates}, Workspaces: s.places,
 		ConsumeTx: agent.ConsumeTx, CountRuns: s.runs.CountAgentRuns,
 		EndRuns:    func(ctx context.Context, _ *queue.Lease, taskID int64) error { return s.runs.EndTask(ctx, taskID) },
 		LivingRuns: s.runs.CountLiving, Logger: log,
@@ -127,24 +132,52 @@ func (s *system) wireWorker(cfg *config.Config, log *slog.Logger) error {
 		Store: s.tasks, Queue: s.queue, Remains: s.places, Publisher: s.places, EndRuns: s.runs.EndTask,
 		ConsumeAllTx: agent.ConsumeAllTx, Logger: log,
 	})
+	schema, err := database.Newest()
+	if err != nil {
+		return err
+	}
 	s.worker, err = worker.New(worker.Config{
 		Queue: s.queue,
 		Worker: queue.Worker{
 			ID: uuid.New(), RootID: s.root.ID(), Host: s.self.Host, BootID: s.self.BootID, PIDNamespace: s.self.PIDNamespace,
 			PID: s.self.PID, PIDStartedAt: s.self.StartedAt, Version: ProgramVersion(),
-			Lanes: []string{task.LaneAgents, task.LaneMerge, task.LaneSystem},
+			Lanes: []string{task.LaneAgents, task.LaneMerge, task.LaneSystem}, Schema: schema,
 		},
+		Repos: func() []string { return s.catalog.Current(ctx).RepoNames() },
 		Lanes: map[string]int{
 			task.LaneAgents: int(cfg.Worker.MaxConcurrency), task.LaneMerge: mergeSlots, task.LaneSystem: systemSlots,
 		},
-		Handlers: map[string]worker.Handler{task.KindStage: stages, task.KindMerge: landing, task.KindRetire: retire},
+		Handlers: map[string]worker.Handler{
+			task.KindStage: stages, task.KindMerge: landing, task.KindRetire: s.places.retiring(retire),
+			prune.Kind: prune.New(prune.Config{Queue: s.queue, After: cfg.Worker.PruneAfter.Duration(), Logger: log}),
+		},
 		KindLane: map[string]string{
 			task.KindStage: task.LaneAgents, task.KindMerge: task.LaneMerge, task.KindRetire: task.LaneSystem,
+			prune.Kind: task.LaneSystem,
 		},
+		Tick: func(ctx context.Context) { s.schedule(ctx, cfg.Worker.PruneEvery.Duration()) },
 		Poll: cfg.Worker.Poll.Duration(), Heartbeat: cfg.Worker.Heartbeat.Duration(),
 		StopGrace: cfg.Worker.StopGrace.Duration(), Logger: log,
 	})
 	return err
+}
+
+// schedule queues what is to be done from time to time. It is called once a poll by every worker, one call after the other;
+// the database says whether it is time. An outage is one line in the log.
+func (s *system) schedule(ctx context.Context, pruneEvery time.Duration) {
+	_, err := s.queue.EnqueueEvery(ctx, pruneEvery, prune.Insert())
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		s.worker.CountError()
+	}
+	if code := db.Code(err); code != s.unscheduled {
+		s.unscheduled = code
+		if err != nil {
+			s.log.WarnContext(ctx, "prune not queued, tried again", slog.String("code", code))
+		}
+	}
 }
 
 // stopLandingTx implements task.StoreConfig.StopLandingTx: up to the intent a landing gives way.
@@ -156,21 +189,22 @@ func (s *system) stopLandingTx(ctx context.Context, tx pgx.Tx, taskID int64) (bo
 	return true, s.merges.AbandonTx(ctx, tx, taskID, "cancelled")
 }
 
-// recover gives back what dead processes of this data root held, what any worker's lease ran out on, and notes how
-// runs ended that nobody watched. It is done at the start and again and again. Each part is done whatever the others
-// meet.
+// recover gives back what dead processes of this data root held, what any worker's lease ran out on, notes how runs ended
+// that nobody watched, and blocks tasks that nobody would ever begin. It is done at the start and again and again, by every
+// process at its own pace. Each part is done whatever the others meet.
 func (s *system) recover(ctx context.Context) error {
-	_, dead := s.queue.ReleaseDead(ctx, s.root.ID(), func(w queue.Worker) bool {
+	released, dead := s.queue.ReleaseDead(ctx, s.root.ID(), func(w queue.Worker) bool {
 		return process.Probe(identityOf(w)) == process.Dead
 	})
-	_, expired := s.queue.ReleaseExpired(ctx, s.queue.LeaseTTL())
+	late, expired := s.queue.ReleaseExpired(ctx, s.queue.LeaseTTL())
+	s.worker.CountReaped(len(released) + len(late))
 	runs := s.runs.Recover(ctx)
 	_, leases := s.leases.Reclaim(ctx, func(h lease.Holder) lease.Verdict {
 		return verdictOf(process.Probe(process.Identity{
 			Host: h.Host, BootID: h.BootID, PIDNamespace: h.PIDNamespace, PID: h.PID, StartedAt: h.PIDStartedAt,
 		}))
 	})
-	return errors.Join(dead, expired, runs, leases)
+	return errors.Join(dead, expired, runs, leases, s.blockUnserved(ctx))
 }
 
 func identityOf(w queue.Worker) process.Identity {
@@ -206,10 +240,14 @@ func (s *system) recovery(ctx context.Context, every time.Duration, log *slog.Lo
 	}
 }
 
-// listener wakes the worker.
-func (s *system) listener(conn *pgx.ConnConfig, log *slog.Logger) *db.Listener {
+// listener wakes the worker. It hears what sessions that go the way of sender notify.
+func (s *system) listener(conn, sender *pgx.ConnConfig, log *slog.Logger) *db.Listener {
+	connect := func(conn *pgx.ConnConfig) func(context.Context) (*pgx.Conn, error) {
+		return func(ctx context.Context) (*pgx.Conn, error) { return database.Connect(ctx, conn) }
+	}
 	return db.NewListener(db.ListenerConfig{
-		Connect:  func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, conn.Copy()) },
+		Connect:  connect(conn),
+		Sender:   connect(sender),
 		Channels: []string{queue.ChannelJobs, queue.ChannelControl},
 		OnNotify: func(channel, payload string) {
 			switch channel {
@@ -226,5 +264,5 @@ func (s *system) listener(conn *pgx.ConnConfig, log *slog.Logger) *db.Listener {
 
 // sources are what the API looks at.
 func (s *system) sources() view.Sources {
-	return view.Sources{Catalog: s.catalog, Forge: s.forge, Jobs: s.queue, Tasks: s.tasks, Runs: s.runs, Leases: s.leases}
+	return view.Sources{Catalog: s.catalog, Forge: s.forge, Jobs: s.queue, Tasks: s.tasks, Runs: s.runs, Leases: s.leases, Root: s.root.ID()}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
@@ -33,12 +34,17 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
+	return newSiteOn(t, testdb.New(t))
+}
+
+func newSiteOn(t *testing.T, pool *pgxpool.Pool) *site {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "site") //nolint:usetesting // other users can't get into t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	data, err := root.Bind(t.Context(), filepath.Join(dir, "data"), testdb.New(t), root.Config{Testing: true})
+	data, err := root.Bind(t.Context(), filepath.Join(dir, "data"), pool, root.Config{Testing: true})
 	if err != nil {
 		t.Fatal(err)
 	}

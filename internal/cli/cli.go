@@ -42,13 +42,18 @@ type grammar struct {
 	Testing bool   `help:"Use a data root and a database that are marked for tests (ORCH_TESTING)."`
 
 	Serve   serveCommand   `cmd:"" help:"Run the server: worker, API and, without ORCH_DATABASE_URL, a private PostgreSQL."`
+	Worker  workerCommand  `cmd:"" help:"Run one more worker on a data root that the server has made."`
 	Run     runCommand     `cmd:"" help:"Take one task through agent, gate and merge, and wait for its end."`
 	Demo    demoCommand    `cmd:"" help:"Watch a scripted agent's change land, on a repository made for it."`
 	Init    initCommand    `cmd:"" help:"Add a repository to orch.yaml."`
 	Task    taskCommand    `cmd:"" help:"Add, list, show, retry and cancel tasks."`
-	Job     jobCommand     `cmd:"" help:"List and show jobs, and read what they print."`
+	Job     jobCommand     `cmd:"" help:"List, show, retry and cancel jobs, and read what they print."`
 	Queue   queueCommand   `cmd:"" help:"Show what runs and what waits."`
+	Why     whyCommand     `cmd:"" help:"Say why a task is where it is, and who has the next step."`
+	Pause   pauseCommand   `cmd:"" help:"Begin nothing more in a lane or a repository."`
+	Resume  resumeCommand  `cmd:"" help:"Let a paused lane or repository go on."`
 	Migrate migrateCommand `cmd:"" help:"Bring the database's schema up to date, or say how it is."`
+	Data    rootCommand    `cmd:"" name:"root" help:"Show whether data root and database belong together, and mend that after a restore."`
 	Doctor  doctorCommand  `cmd:"" help:"Check database, data root, repositories, agents and disk, and say what to do."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 	Shim    shimCommand    `cmd:"" hidden:"" help:"Own one run (started by orch itself)."`
@@ -151,7 +156,7 @@ func (s *session) configure(command string) error {
 	if err == nil {
 		err = s.cfg.Validate()
 	}
-	if command != "serve" { // which logs them
+	if command != "serve" && command != "worker" { // which log them
 		for _, name := range s.warnings {
 			_, _ = fmt.Fprintf(s.Err, "orch: %s in the environment is no variable of orch's: is it misspelt?\n", name)
 		}
@@ -235,6 +240,13 @@ func (s *session) logger() *slog.Logger {
 	for _, warning := range s.warnings {
 		log.Warn("unknown variable in the environment", slog.String("variable", warning))
 	}
+	return log
+}
+
+// serverLogger is the same for what runs agents for long, which says once what it can't keep from them.
+func (s *session) serverLogger() *slog.Logger {
+	log := s.logger()
+	log.InfoContext(s.ctx, "agents run as the user that runs orch: what that user can read, they can read")
 	return log
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ type jobCommand struct {
 	List   jobListCommand   `cmd:"" help:"List jobs, newest first."`
 	Show   jobShowCommand   `cmd:"" help:"Show a job."`
 	Log    jobLogCommand    `cmd:"" help:"Print what the job's run wrote."`
+	Retry  jobRetryCommand  `cmd:"" help:"Give a job that failed or was cancelled another attempt (for a task: task retry)."`
 	Cancel jobCancelCommand `cmd:"" help:"Cancel a job that belongs to no task."`
 }
 
@@ -97,7 +99,7 @@ func (c *jobShowCommand) Run(s *session) error {
 
 type jobLogCommand struct {
 	ID     int64 `arg:"" help:"Number of the job."`
-	Follow bool  `short:"f" help:"Stay until the run has ended, also over a restart of the server."`
+	Follow bool  `short:"f" help:"Stay until the run has ended, also over a restart of the server. With --json, one object a line."`
 
 	next int64 // offset after what was printed
 }
@@ -116,27 +118,50 @@ func (c *jobLogCommand) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	out := terminal.Safe(s.Out)
-	if c.Follow {
-		end, err := server.FollowLog(s.ctx, id, 0, func(chunk client.Chunk) error {
-			s.dropped(chunk.Offset, &c.next)
-			c.next = chunk.End
-			_, err := io.WriteString(out, chunk.Text)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		_, _ = fmt.Fprintf(s.Err, "orch: the run ended: %s\n", words.Ended(end))
-		return nil
+	switch {
+	case s.global.JSON && c.Follow:
+		return c.followJSON(s, server, id)
+	case s.global.JSON:
+		return c.printJSON(s, server, id)
+	case c.Follow:
+		return c.follow(s, server, id)
 	}
+	return c.print(s, server, id)
+}
+
+func (c *jobLogCommand) follow(s *session, server *client.Client, id uuid.UUID) error {
+	out := terminal.Safe(s.Out)
+	end, err := server.FollowLog(s.ctx, id, 0, func(chunk client.Chunk) error {
+		s.dropped(chunk.Offset, &c.next)
+		c.next = chunk.End
+		_, err := io.WriteString(out, chunk.Text)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(s.Err, "orch: the run ended: %s\n", words.Ended(end))
+	return nil
+}
+
+func (c *jobLogCommand) print(s *session, server *client.Client, id uuid.UUID) error {
+	out := terminal.Safe(s.Out)
+	return readLog(s.ctx, server, id, func(part client.Log) error {
+		s.dropped(part.Offset, &c.next)
+		c.next = part.Next
+		_, err := out.Write(part.Text)
+		return err
+	})
+}
+
+// readLog gives a log, as long as it is by now, to take.
+func readLog(ctx context.Context, server *client.Client, id uuid.UUID, take func(client.Log) error) error {
 	for offset := int64(0); ; {
-		part, err := server.ReadLog(s.ctx, id, offset, 0)
+		part, err := server.ReadLog(ctx, id, offset, 0)
 		if err != nil {
 			return err
 		}
-		s.dropped(part.Offset, &offset)
-		if _, err := out.Write(part.Text); err != nil {
+		if err := take(part); err != nil {
 			return err
 		}
 		if part.Next >= part.End || len(part.Text) == 0 {
@@ -183,6 +208,28 @@ func (c *jobLogCommand) run(s *session, server *client.Client) (uuid.UUID, error
 		return uuid.Nil, errNoRun
 	}
 	return *found, nil
+}
+
+type jobRetryCommand struct {
+	ID int64 `arg:"" help:"Number of the job."`
+}
+
+// Run queues a job once more.
+func (c *jobRetryCommand) Run(s *session) error {
+	server, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	j, err := server.RetryJob(s.ctx, c.ID)
+	if err != nil {
+		return refused(err)
+	}
+	if s.global.JSON {
+		return s.printJSON(j)
+	}
+	s.print("job %d is %s%s", j.ID, j.State, words.Job(j))
+	return nil
 }
 
 type jobCancelCommand struct {

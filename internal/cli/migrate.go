@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 
@@ -27,10 +28,15 @@ func (s *session) migrations(fn func(ctx context.Context, m *db.Migrator, conn *
 
 type migrateUpCommand struct{}
 
-// Run applies what is pending.
+// Run applies what is pending, once no worker of an older program is left.
 func (c *migrateUpCommand) Run(s *session) error {
 	return s.migrations(func(ctx context.Context, m *db.Migrator, conn *pgx.Conn) error {
-		applied, err := m.Apply(ctx, conn)
+		applied, err := database.Migrate(ctx, conn, m, database.MigrateConfig{
+			LeaseTTL: s.cfg.Worker.LeaseTTL.Duration(), Logger: s.quietLogger(),
+		})
+		if s.cfg.Database.Private() && db.Unreachable(err) {
+			return errors.New("the server that ran the private PostgreSQL has ended meanwhile: run `orch migrate` again")
+		}
 		if err != nil {
 			return err
 		}

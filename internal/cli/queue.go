@@ -95,6 +95,9 @@ func queueText(q api.Queue) string {
 	if q.Config.Status == "error" {
 		b.WriteString("orch.yaml can't be used, the last good one is in force: see the log, or `orch doctor`\n")
 	}
+	for _, p := range q.Paused {
+		b.WriteString(words.Paused(p) + "\n")
+	}
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(q.Running) > 0 {
 		_, _ = fmt.Fprintln(w, "\nJOB\tTASK\tSTAGE\tAGENT\tATTEMPT\tPHASE\tRUNS FOR\tPID\tHEARTBEAT")

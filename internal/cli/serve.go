@@ -13,8 +13,7 @@ type serveCommand struct {
 
 // Run runs the server until a stop signal.
 func (c *serveCommand) Run(s *session) error {
-	log := s.logger()
-	log.InfoContext(s.ctx, "agents run as the user that runs orch: what that user can read, they can read")
+	log := s.serverLogger()
 	return app.Serve(s.ctx, app.Options{
 		Config: s.cfg, Logger: log, KillAgents: c.KillAgents, HurryUp: s.hurry,
 		Ready: func(up app.Started) {

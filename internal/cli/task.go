@@ -167,6 +167,9 @@ func (s *session) showTask(d api.TaskDetail) {
 	if j := d.Job; j != nil {
 		s.print("  job %d (%s) is %s%s", j.ID, j.Kind, j.State, words.Job(*j))
 	}
+	for _, p := range d.Paused {
+		s.print("  %s", words.Paused(p))
+	}
 	for _, e := range d.Events {
 		f := words.FactsOf(e)
 		s.print("  %s  %-14s %s", e.At.Local().Format("01-02 15:04:05"), e.Kind, strings.TrimSpace(words.Event(f)+" "+terminal.Printable(words.FirstLine(e.Reason))))

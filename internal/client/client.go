@@ -195,6 +195,21 @@ func (c *Client) CancelJob(ctx context.Context, id int64) (api.Job, error) {
 	return call[api.Job](ctx, c, "cancel the job", func(ctx context.Context) (*http.Response, error) { return c.api.CancelJob(ctx, id) })
 }
 
+// RetryJob gives a job that failed or was cancelled another attempt.
+func (c *Client) RetryJob(ctx context.Context, id int64) (api.Job, error) {
+	return call[api.Job](ctx, c, "retry the job", func(ctx context.Context) (*http.Response, error) { return c.api.RetryJob(ctx, id) })
+}
+
+// Pause lets nothing new begin in a lane or for a repository.
+func (c *Client) Pause(ctx context.Context, pause api.PauseRequest) (api.Pause, error) {
+	return call[api.Pause](ctx, c, "pause", func(ctx context.Context) (*http.Response, error) { return c.api.Pause(ctx, pause) })
+}
+
+// Resume ends a pause.
+func (c *Client) Resume(ctx context.Context, what api.ResumeRequest) (api.Resumed, error) {
+	return call[api.Resumed](ctx, c, "resume", func(ctx context.Context) (*http.Response, error) { return c.api.Resume(ctx, what) })
+}
+
 // GetRun returns a run.
 func (c *Client) GetRun(ctx context.Context, id uuid.UUID) (api.Run, error) {
 	return call[api.Run](ctx, c, "get the run", func(ctx context.Context) (*http.Response, error) { return c.api.GetRun(ctx, id) })

@@ -52,6 +52,10 @@ func TestEveryCall(t *testing.T) {
 		return api.Queue{Counts: api.QueueCounts{Queued: 3}}, nil
 	})
 	b.AddJob(api.Job{ID: 1, Kind: "stage", State: api.JobQueued})
+	failed := map[string]int64{"socket": 2, "tcp": 3}
+	for _, id := range failed {
+		b.AddJob(api.Job{ID: id, State: api.JobFailed})
+	}
 	run := b.AddRun()
 	if _, err := run.Write([]byte("hello\n")); err != nil {
 		t.Fatal(err)
@@ -82,9 +86,17 @@ func TestEveryCall(t *testing.T) {
 			task, err = c.CancelTask(ctx, task.Key)
 			check(t, err, task.State == api.TaskCancelled, task)
 			jobs, err := c.ListJobs(ctx, api.ListJobsParams{Limit: new(10)})
-			check(t, err, len(jobs.Items) == 1, jobs)
+			check(t, err, len(jobs.Items) == 3, jobs)
 			job, err := c.GetJob(ctx, 1)
 			check(t, err, job.Kind == "stage", job)
+			job, err = c.RetryJob(ctx, failed[name])
+			check(t, err, job.State == api.JobQueued, job)
+			job, err = c.CancelJob(ctx, failed[name])
+			check(t, err, job.State == api.JobCancelled, job)
+			paused, err := c.Pause(ctx, api.PauseRequest{Lane: new(name), Reason: "x"})
+			check(t, err, paused.Scope == api.PauseLane && paused.Name == name, paused)
+			resumed, err := c.Resume(ctx, api.ResumeRequest{Lane: new(name)})
+			check(t, err, resumed.WasPaused, resumed)
 			found, err := c.GetRun(ctx, run.ID)
 			check(t, err, found.LogBytes == 6, found)
 			log, err := c.ReadLog(ctx, run.ID, -3, 2)

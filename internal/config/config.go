@@ -53,6 +53,8 @@ type Worker struct {
 	LeaseTTL       Seconds `envconfig:"ORCH_LEASE_TTL_S" default:"60"`
 	StopGrace      Seconds `envconfig:"ORCH_STOP_GRACE_S" default:"30"`
 	KillGrace      Seconds `envconfig:"ORCH_KILL_GRACE_S" default:"10"`
+	PruneEvery     Seconds `envconfig:"ORCH_PRUNE_EVERY_S" default:"3600"`
+	PruneAfter     Seconds `envconfig:"ORCH_PRUNE_AFTER_S" default:"604800"`
 }
 
 // Merge bounds the landing of changes. Empty GateRepos means every configured repository.

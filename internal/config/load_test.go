@@ -35,7 +35,8 @@ func TestDefaults(t *testing.T) {
 	}
 	w := cfg.Worker
 	if !bool(w.Enabled) || w.MaxConcurrency < 1 || w.MaxConcurrency > 4 || w.Poll.Duration() != 5*time.Second ||
-		w.Heartbeat.Duration() != 15*time.Second || w.LeaseTTL.Duration() != time.Minute {
+		w.Heartbeat.Duration() != 15*time.Second || w.LeaseTTL.Duration() != time.Minute ||
+		w.PruneEvery.Duration() != time.Hour || w.PruneAfter.Duration() != 7*24*time.Hour {
 		t.Errorf("worker %+v", w)
 	}
 	if cfg.Merge.LockTimeout.Duration() != 5*time.Minute || !cfg.Merge.Repo("any") {
@@ -209,6 +210,8 @@ func TestValidate(t *testing.T) {
 		"no beat":            {map[string]string{"ORCH_HEARTBEAT_S": "0", "ORCH_LEASE_TTL_S": "-5"}, []string{`ORCH_HEARTBEAT_S="0"`, `ORCH_LEASE_TTL_S="-5"`}},
 		"no grace":           {map[string]string{"ORCH_STOP_GRACE_S": "0", "ORCH_KILL_GRACE_S": "0"}, nil},
 		"negative grace":     {map[string]string{"ORCH_STOP_GRACE_S": "-1", "ORCH_KILL_GRACE_S": "-0.5"}, []string{"ORCH_STOP_GRACE_S", "ORCH_KILL_GRACE_S"}},
+		"never pruned":       {map[string]string{"ORCH_PRUNE_EVERY_S": "0", "ORCH_PRUNE_AFTER_S": "-1"}, []string{`ORCH_PRUNE_EVERY_S="0"`, `ORCH_PRUNE_AFTER_S="-1"`}},
+		"pruned soon":        {map[string]string{"ORCH_PRUNE_EVERY_S": "0.5", "ORCH_PRUNE_AFTER_S": "0.001"}, nil},
 		"no slots":           {map[string]string{"ORCH_MAX_CONCURRENCY": "0"}, []string{`ORCH_MAX_CONCURRENCY="0"`}},
 		"many slots":         {map[string]string{"ORCH_MAX_CONCURRENCY": "1001"}, []string{"1 to 1000"}},
 		"format":             {map[string]string{"ORCH_LOG_FORMAT": "xml"}, []string{"auto, text, json"}},

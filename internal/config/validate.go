@@ -28,6 +28,8 @@ func (w Worker) validate() error {
 		positive("ORCH_LEASE_TTL_S", w.LeaseTTL),
 		notNegative("ORCH_STOP_GRACE_S", w.StopGrace),
 		notNegative("ORCH_KILL_GRACE_S", w.KillGrace),
+		positive("ORCH_PRUNE_EVERY_S", w.PruneEvery),
+		positive("ORCH_PRUNE_AFTER_S", w.PruneAfter),
 	}
 	if w.MaxConcurrency < 1 || w.MaxConcurrency > maxSlots {
 		problems = append(problems, &ValueError{

@@ -22,6 +22,8 @@ func (p problems) strictBodies(next http.Handler) http.Handler {
 	shapes := map[string]func() any{
 		"POST /tasks":             func() any { return new(api.NewTask) },
 		"POST /tasks/{key}/retry": func() any { return new(api.RetryTask) },
+		"POST /pause":             func() any { return new(api.PauseRequest) },
+		"POST /resume":            func() any { return new(api.ResumeRequest) },
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		shape, ok := shapes[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]

@@ -23,6 +23,9 @@ import (
 	"orch/internal/httpapi/apitest"
 )
 
+// contract is the OpenAPI document: every answer that do reads is checked against it.
+var contract = sync.OnceValues(func() (*apitest.Contract, error) { return apitest.LoadContract(document) })
+
 var update = flag.Bool("update", false, "write golden files anew")
 
 func TestMain(m *testing.M) {
@@ -126,6 +129,11 @@ func do(t *testing.T, c *http.Client, method, url, body string, headers ...strin
 	if err != nil {
 		t.Fatal(err)
 	}
+	contract, err := contract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	contract.Check(t, response, read)
 	return answer{Response: response, body: read}
 }
 

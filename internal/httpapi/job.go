@@ -57,6 +57,18 @@ func (h *handlers) CancelJob(ctx context.Context, request api.CancelJobRequestOb
 	return api.CancelJob200JSONResponse(fillJob(job)), nil
 }
 
+// RetryJob gives a job that failed or was cancelled another attempt.
+func (h *handlers) RetryJob(ctx context.Context, request api.RetryJobRequestObject) (api.RetryJobResponseObject, error) {
+	if request.ID < 1 {
+		return nil, NotFound(fmt.Sprintf("job %d", request.ID))
+	}
+	job, err := h.jobs.RetryJob(ctx, request.ID, actor(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return api.RetryJob200JSONResponse(fillJob(job)), nil
+}
+
 func fillJob(job api.Job) api.Job {
 	job.Args = orObject(job.Args)
 	if job.Progress != nil && len(*job.Progress) == 0 {

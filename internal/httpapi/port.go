@@ -71,6 +71,25 @@ type Jobs interface {
 	GetJob(ctx context.Context, id int64) (api.Job, error)
 	// CancelJob cancels a queued job at once and asks a running one to stop.
 	CancelJob(ctx context.Context, id int64, actor string) (api.Job, error)
+	// RetryJob queues a job that failed or was cancelled once more.
+	RetryJob(ctx context.Context, id int64, actor string) (api.Job, error)
+	// Pause holds jobs back until Resume; again means with a new reason. Whether the name exists is checked here.
+	Pause(ctx context.Context, pause NewPause) (api.Pause, error)
+	// Resume ends a pause, and says whether there was one.
+	Resume(ctx context.Context, what Held) (was bool, err error)
+}
+
+// Held names what a pause holds back: a lane, or a repository.
+type Held struct {
+	Scope api.PauseScope
+	Name  string
+}
+
+// NewPause is a pause to begin.
+type NewPause struct {
+	Held
+	Reason string
+	Actor  string // "cli" over the socket, else "api"
 }
 
 // JobFilter selects jobs. Zero values select everything.

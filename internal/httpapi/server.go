@@ -12,16 +12,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"orch/internal/httpapi/door"
 	"orch/internal/httpapi/front"
 	"orch/internal/httpapi/socket"
-)
-
-const (
-	headerTimeout = 5 * time.Second
-	readTimeout   = 20 * time.Second
-	writeTimeout  = 40 * time.Second
-	idleTimeout   = 2 * time.Minute
-	maxHeader     = 32 << 10
 )
 
 var (
@@ -130,36 +123,23 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	defer s.setAddr(nil)
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, server := range servers {
-		group.Go(server.serve)
+		group.Go(server.Serve)
 	}
 	group.Go(func() error {
 		<-groupCtx.Done()
 		close(stop)
-		return shutDown(groupCtx, servers, s.cfg.StopTimeout)
+		return door.Shutdown(groupCtx, servers, s.cfg.StopTimeout)
 	})
 	ready()
 	return group.Wait()
 }
 
-// doorServer is one listener and the server behind it.
-type doorServer struct {
-	*http.Server
-	listener net.Listener
-}
-
-func (d *doorServer) serve() error {
-	if err := d.Serve(d.listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve on %s: %w", d.listener.Addr(), err)
-	}
-	return nil
-}
-
 // listen opens the doors: the socket first, since it tells whether another server is at work here.
-func (s *Server) listen(ctx context.Context, h *handlers) (servers []*doorServer, err error) {
+func (s *Server) listen(ctx context.Context, h *handlers) (servers []*door.Server, err error) {
 	defer func() {
 		if err != nil {
 			for _, server := range servers {
-				err = errors.Join(err, server.listener.Close())
+				err = errors.Join(err, server.Close())
 			}
 		}
 	}()
@@ -169,7 +149,7 @@ func (s *Server) listen(ctx context.Context, h *handlers) (servers []*doorServer
 			return servers, err
 		}
 		open := func(next http.Handler) http.Handler { return next }
-		servers = append(servers, s.door(listener, h.router(front.Socket, open)))
+		servers = append(servers, door.New(listener, h.router(front.Socket, open), s.cfg.Logger))
 	}
 	if s.cfg.Addr != "" {
 		var config net.ListenConfig
@@ -179,45 +159,13 @@ func (s *Server) listen(ctx context.Context, h *handlers) (servers []*doorServer
 		}
 		s.setAddr(listener.Addr())
 		guard := front.NewGuard(s.cfg.Addr, s.cfg.Token, s.cfg.QueuePublic, h.refuse)
-		servers = append(servers, s.door(listener, h.router(front.TCP, guard.Wrap)))
+		servers = append(servers, door.New(listener, h.router(front.TCP, guard.Wrap), s.cfg.Logger))
 	}
 	return servers, nil
-}
-
-func (s *Server) door(listener net.Listener, handler http.Handler) *doorServer {
-	return &doorServer{listener: listener, Server: &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
-	}}
 }
 
 func (s *Server) setAddr(addr net.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.addr = addr
-}
-
-// shutDown lets requests finish, then cuts what is left. What is left is no error of the stop.
-func shutDown(ctx context.Context, servers []*doorServer, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	defer cancel()
-	var group errgroup.Group
-	for _, server := range servers {
-		group.Go(func() error {
-			err := server.Shutdown(ctx)
-			if errors.Is(err, context.DeadlineExceeded) {
-				err = server.Close()
-			}
-			if err != nil && !errors.Is(err, net.ErrClosed) {
-				return fmt.Errorf("stop serving on %s: %w", server.listener.Addr(), err)
-			}
-			return nil
-		})
-	}
-	return group.Wait() //nolint:wrapcheck // wrapped above
 }

@@ -71,6 +71,7 @@ func (h *handlers) GetTask(ctx context.Context, request api.GetTaskRequestObject
 	}
 	detail.Runs = orEmpty(detail.Runs)
 	detail.Events = fillEvents(detail.Events)
+	detail.Paused = orEmpty(detail.Paused)
 	if detail.Job != nil {
 		job := fillJob(*detail.Job)
 		detail.Job = &job

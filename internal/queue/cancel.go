@@ -32,7 +32,8 @@ with asked as (
 		run_at = case when state = 'queued' then least(run_at, clock_timestamp()) else run_at end
 	where id = @id and state in ('queued', 'running')
 	returning ` + columns + `)
-select ` + columns + `, case when state = 'running' then pg_notify('` + ChannelControl + `', 'beat')::text
+select ` + columns + `, case when not ` + db.NotifyRoom + ` then null
+	when state = 'running' then pg_notify('` + ChannelControl + `', 'beat')::text
 	else pg_notify('` + ChannelJobs + `', lane)::text end as told
 from asked`
 )

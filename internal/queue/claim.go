@@ -12,18 +12,22 @@ import (
 	"orch/internal/db"
 )
 
-const (
-	claimTries = 6
-	keyWindow  = 256 // concurrency keys that one claim looks at
-)
+const claimTries = 6
 
 // ClaimRequest says who claims what.
 type ClaimRequest struct {
 	Worker Worker
 	Lane   string
 	Kinds  []string // only these
+	Repos  []string // repositories served: of the jobs that aren't pinned to the worker's root, only theirs and those of none
 	Limit  int      // free slots
 }
+
+// repos are those of which jobs may be claimed that are pinned to no root.
+func (r ClaimRequest) repos() []string { return append([]string{""}, r.Repos...) }
+
+// many is how many candidates a claim looks for.
+func (r ClaimRequest) many() int { return 2*r.Limit + 8 }
 
 // Claim grants up to Limit jobs of a lane to a worker, each under a new epoch. It returns fewer, or none, when no more
 // are due. When it fails, the jobs that it may have granted all the same are found by a later Beat.
@@ -43,7 +47,7 @@ func (q *Queue) Claim(ctx context.Context, req ClaimRequest) (leases []*Lease, e
 		case err != nil && !claimLost(err):
 			return nil, fmt.Errorf("claim jobs: %w", err)
 		}
-		if err := pause(ctx, try); err != nil {
+		if err := standBack(ctx, try); err != nil {
 			return nil, fmt.Errorf("claim jobs: %w", err)
 		}
 	}
@@ -64,8 +68,8 @@ func claimLost(err error) bool {
 	}
 }
 
-// pause waits a little before a try is repeated: up to 2, 4, 8 … ms.
-func pause(ctx context.Context, try int) error {
+// standBack waits a little before a try is repeated: up to 2, 4, 8 … ms.
+func standBack(ctx context.Context, try int) error {
 	timer := time.NewTimer(rand.N(2 * time.Millisecond << try)) //nolint:gosec // spreads load, guards nothing
 	defer timer.Stop()
 	select {
@@ -76,159 +80,49 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
-// beginClaim pins the plans: the statistics of a queue are always wrong, and each of these statements has one right
-// plan, along an index in its order, at every size.
-const beginClaim = `begin; set local plan_cache_mode = force_generic_plan;
-set local enable_seqscan = off; set local enable_bitmapscan = off; set local enable_sort = off`
+// beginByIndex pins the plans: the statistics of a queue are always wrong, and each of these statements has one right
+// plan, along an index in its order, at every size. A claimer that is stopped must not keep rows locked for ever.
+const beginByIndex = `begin; set local plan_cache_mode = force_generic_plan; set local jit = off;
+set local enable_seqscan = off; set local enable_bitmapscan = off; set local enable_sort = off;
+set local idle_in_transaction_session_timeout = '5s'`
 
 // claimOnce looks what can be claimed, and claims of that. contended: another claimer was at the same rows.
 func (q *Queue) claimOnce(ctx context.Context, h *holder, req ClaimRequest) (leases []*Lease, contended bool, err error) {
 	ctx, cancel := q.bounded(ctx)
 	defer cancel()
-	err = pgx.BeginTxFunc(ctx, q.pool, pgx.TxOptions{BeginQuery: beginClaim}, func(tx pgx.Tx) error {
-		keys, err := freeKeys(ctx, tx, h, req.Lane)
-		if err != nil {
-			return fmt.Errorf("list keys: %w", err)
+	view := h.view(req.Lane)
+	err = pgx.BeginTxFunc(ctx, q.pool, pgx.TxOptions{BeginQuery: beginByIndex}, func(tx pgx.Tx) error {
+		found, err := view.find(ctx, tx, req)
+		if err != nil || len(found) == 0 {
+			return err
 		}
-		ids, err := candidates(ctx, tx, req, keys)
-		if err != nil {
-			return fmt.Errorf("find candidates: %w", err)
-		}
-		if len(ids) == 0 {
-			return nil
-		}
-		leases, err = q.grant(ctx, tx, req, ids)
+		leases, err = q.grant(ctx, tx, req, found)
 		if err != nil {
 			return fmt.Errorf("grant: %w", err)
 		}
-		contended = len(leases) < min(len(ids), req.Limit)
+		view.advance(found, leases)
+		contended = len(leases) < min(len(found), req.Limit)
 		return nil
 	})
 	if err != nil {
 		return nil, false, err
 	}
+	h.setView(req.Lane, view)
 	return leases, contended, nil
 }
 
-// keysSQL walks the distinct concurrency keys of a lane's queued jobs, one index probe each, however many jobs wait
-// behind a key.
-const keysSQL = `
-with recursive waiting (key, n) as (
-	(select concurrency_key, 1 from jobs
-	 where state = 'queued' and concurrency_key is not null and lane = @lane and concurrency_key > @after
-	 order by concurrency_key limit 1)
-	union all
-	select (select concurrency_key from jobs
-	        where state = 'queued' and concurrency_key is not null and lane = @lane and concurrency_key > w.key
-	        order by concurrency_key limit 1), n + 1
-	from waiting w
-	where key is not null and n < @window)
-select key, exists (select from jobs r where r.state = 'running' and r.concurrency_key = w.key) as busy
-from waiting w
-where key is not null`
-
-// freeKeys returns concurrency keys that have queued jobs and no running one. With more keys than fit the window, the
-// next call goes on behind it, so that every key has its turn.
-func freeKeys(ctx context.Context, tx pgx.Tx, h *holder, lane string) ([]string, error) {
-	rows, err := tx.Query(ctx, keysSQL, pgx.NamedArgs{"lane": lane, "after": h.keyCursor(lane), "window": keyWindow})
-	if err != nil {
-		return nil, err
-	}
-	free := []string{}
-	var key string
-	var busy bool
-	tag, err := pgx.ForEachRow(rows, []any{&key, &busy}, func() error {
-		if !busy {
-			free = append(free, key)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	if tag.RowsAffected() < keyWindow {
-		key = ""
-	}
-	h.setKeyCursor(lane, key)
-	return free, nil
-}
-
-// candidatesSQL finds the best due jobs without locking them. Each branch reads one partial index in its own order and
-// stops after @many rows. run_at comes behind priority there, so each priority in use is its own range: otherwise
-// jobs of a high priority that aren't due would be walked again and again. Of a concurrency key only the first job is
-// a candidate: its second would be next while the first is locked by another claimer.
-const candidatesSQL = `
-with recursive free_level (kind, priority) as (
-	select kind, (select priority from jobs
-	              where state = 'queued' and concurrency_key is null and pinned_root is null
-	                and lane = @lane and kind = k.kind
-	              order by priority desc limit 1)
-	from unnest(@kinds::text[]) as k (kind)
-	union all
-	select kind, (select priority from jobs
-	              where state = 'queued' and concurrency_key is null and pinned_root is null
-	                and lane = @lane and kind = l.kind and priority < l.priority
-	              order by priority desc limit 1)
-	from free_level l
-	where priority is not null
-), pinned_level (kind, priority) as (
-	select kind, (select priority from jobs
-	              where state = 'queued' and concurrency_key is null and pinned_root = @root
-	                and lane = @lane and kind = k.kind
-	              order by priority desc limit 1)
-	from unnest(@kinds::text[]) as k (kind)
-	union all
-	select kind, (select priority from jobs
-	              where state = 'queued' and concurrency_key is null and pinned_root = @root
-	                and lane = @lane and kind = l.kind and priority < l.priority
-	              order by priority desc limit 1)
-	from pinned_level l
-	where priority is not null
-), candidate (id, priority, run_at, pinned) as (
-	select j.* from free_level l cross join lateral (
-		select id, priority, run_at, false from jobs
-		where state = 'queued' and concurrency_key is null and pinned_root is null
-		  and lane = @lane and kind = l.kind and priority = l.priority and run_at <= now()
-		order by run_at, id limit @many) j
-	union all
-	select j.* from pinned_level l cross join lateral (
-		select id, priority, run_at, true from jobs
-		where state = 'queued' and concurrency_key is null and pinned_root = @root
-		  and lane = @lane and kind = l.kind and priority = l.priority and run_at <= now()
-		order by run_at, id limit @many) j
-	union all
-	select j.* from unnest(@keys::text[]) as k (key) cross join lateral (
-		select id, priority, run_at, pinned_root is not null from jobs
-		where state = 'queued' and concurrency_key = k.key
-		  and lane = @lane and kind = any(@kinds::text[]) and run_at <= now()
-		  and (pinned_root is null or pinned_root = @root)
-		order by priority desc, run_at, id limit 1) j
-)
-select id from candidate
-order by pinned desc, priority desc, run_at, id
-limit @many`
-
-// candidates returns more ids than there are slots, so that claimers who look at the same time find something each.
-func candidates(ctx context.Context, tx pgx.Tx, req ClaimRequest, keys []string) ([]int64, error) {
-	rows, err := tx.Query(ctx, candidatesSQL, pgx.NamedArgs{
-		"lane": req.Lane, "kinds": req.Kinds, "root": req.Worker.RootID, "keys": keys, "many": 2*req.Limit + 8,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
-}
-
-// grantSQL locks the first of the candidates that are still to be had, in their order, and no more than wanted.
+// grantSQL locks the first of the candidates that are still to be had, in their order, and no more than wanted. The
+// state is compared as a text: no index fits that, so no plan finds a job by anything but its id.
 const grantSQL = `
 with picked as materialized (
-	select id from jobs j
-	where id = any(@ids::bigint[]) and state = 'queued' and run_at <= now()
-	  and (pinned_root is null or pinned_root = @root)
-	  and not exists (select from jobs r where r.state = 'running' and r.concurrency_key = j.concurrency_key)
-	order by array_position(@ids::bigint[], id)
-	limit @limit
-	for update of j skip locked)
+	select job.id from unnest(@ids::bigint[]) as c (id) cross join lateral (
+		select id from jobs j
+		where j.id = c.id and state::text = 'queued' and run_at <= now()
+			and (pinned_root = @root or (pinned_root is null and repo = any(@repos::text[])))
+			and (run_id is not null or ` + notPaused + `)
+			and not exists (select from jobs r where r.worker_id is not null and r.concurrency_key = j.concurrency_key)
+		for update skip locked) job
+	limit @limit)
 update jobs set state = 'running', attempt = attempt + 1, epoch = epoch + 1,
 	worker_id = @worker, root_id = @root, host = @host, boot_id = @boot, pid = @pid, pid_started_at = @pid_started,
 	lease_expires_at = clock_timestamp() + make_interval(secs => @ttl),
@@ -236,12 +130,17 @@ update jobs set state = 'running', attempt = attempt + 1, epoch = epoch + 1,
 where id = any(array(select id from picked))
 returning ` + columns
 
-func (q *Queue) grant(ctx context.Context, tx pgx.Tx, req ClaimRequest, ids []int64) ([]*Lease, error) {
+// grant makes leases of the first candidates that can be had, in their order.
+func (q *Queue) grant(ctx context.Context, tx pgx.Tx, req ClaimRequest, found []candidate) ([]*Lease, error) {
 	w := req.Worker
+	ids, place := make([]int64, len(found)), make(map[int64]int, len(found))
+	for n, c := range found {
+		ids[n], place[c.ID] = c.ID, n
+	}
 	sent := bootTime()
 	rows, err := tx.Query(ctx, grantSQL, pgx.NamedArgs{
-		"ids": ids, "limit": req.Limit, "worker": w.ID, "root": w.RootID, "host": w.Host, "boot": w.BootID,
-		"pid": w.PID, "pid_started": w.PIDStartedAt, "ttl": seconds(q.cfg.LeaseTTL),
+		"ids": ids, "limit": req.Limit, "lane": req.Lane, "repos": req.repos(), "worker": w.ID, "root": w.RootID, "host": w.Host,
+		"boot": w.BootID, "pid": w.PID, "pid_started": w.PIDStartedAt, "ttl": seconds(q.cfg.LeaseTTL),
 	})
 	if err != nil {
 		return nil, err
@@ -250,10 +149,10 @@ func (q *Queue) grant(ctx context.Context, tx pgx.Tx, req ClaimRequest, ids []in
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(jobs, func(a, b Job) int { return place[a.ID] - place[b.ID] })
 	leases := make([]*Lease, 0, len(jobs))
 	for _, job := range jobs {
 		leases = append(leases, q.newLease(w, job, sent))
 	}
-	slices.SortFunc(leases, func(a, b *Lease) int { return slices.Index(ids, a.id) - slices.Index(ids, b.id) })
 	return leases, nil
 }

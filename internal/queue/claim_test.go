@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"pgregory.net/rapid"
 
 	"orch/internal/queue"
 	"orch/internal/queue/queuetest"
@@ -109,22 +108,6 @@ func TestClaimOfOneConcurrencyKey(t *testing.T) {
 	equal(t, "in order", slices.Equal(got, want), true)
 }
 
-// A claim looks at a window of keys; those behind it have their turn too.
-func TestClaimReachesEveryKey(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, queue.Config{})
-	const keys = 700
-	b.exec(`insert into jobs (kind, lane, max_attempts, concurrency_key, pinned_root)
-		select 'work', 'lane', 3, 'k' || lpad(n::text, 4, '0'), case when n < $1 then gen_random_uuid() end
-		from generate_series(1, $1) n`, keys)
-	var got []*queue.Lease
-	for range 10 {
-		got = append(got, b.claim(b.w, 1)...)
-	}
-	equal(t, "claimed", len(got), 1)
-	equal(t, "key", *got[0].Job().ConcurrencyKey, fmt.Sprintf("k%04d", keys))
-}
-
 func TestTwoWorkersOnOneRow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
@@ -204,97 +187,47 @@ func TestClaimSkipsLockedRows(t *testing.T) {
 	equal(t, "unlocked", b.one(b.w).Job().ID, locked)
 }
 
-// Of one key never two jobs run, and of several claimers' batches nothing gets lost.
-func TestConcurrencyKeyNeverTwice(t *testing.T) {
+// While another claimer is at the first job of a key, its second isn't taken instead.
+func TestLockedFirstOfAKeyHoldsItsSecondBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	rapid.Check(t, func(rt *rapid.T) {
-		keys := rapid.SliceOfN(rapid.IntRange(0, 4), 1, 40).Draw(rt, "keys") // 0 = no key
-		priorities := rapid.SliceOfN(rapid.IntRange(0, 2), len(keys), len(keys)).Draw(rt, "priorities")
-		workers := rapid.IntRange(1, 6).Draw(rt, "workers")
-		limit := rapid.IntRange(1, 5).Draw(rt, "limit")
-		b.exec(`truncate jobs`)
-		for n, key := range keys {
-			in := queue.Insert{Kind: "work", Lane: "lane", Priority: priorities[n]}
-			if key > 0 {
-				in.ConcurrencyKey = fmt.Sprint("k", key)
-			}
-			b.enqueue(in)
-		}
-		r := &runners{running: map[string]int{}, left: len(keys)}
-		var wg sync.WaitGroup
-		for range workers {
-			w := queuetest.Worker(b.w.RootID)
-			wg.Go(func() { r.run(t.Context(), b.q, w, limit) })
-		}
-		wg.Wait()
-		if r.problem != "" {
-			rt.Fatal(r.problem)
-		}
-		counts, err := b.q.Depth(t.Context())
-		if err != nil || len(counts) != 0 {
-			rt.Fatalf("left: %+v, %v", counts, err)
-		}
+	first := b.enqueue(queue.Insert{ConcurrencyKey: "k"})
+	b.enqueue(queue.Insert{ConcurrencyKey: "between"})
+	b.enqueue(queue.Insert{ConcurrencyKey: "k"})
+	tx, err := b.pool.Begin(t.Context())
+	b.no(err)
+	_, err = tx.Exec(t.Context(), `select from jobs where id = $1 for update`, first)
+	b.no(err)
+	leases := b.claim(b.w, 10)
+	equal(t, "claimed", len(leases) == 1 && *leases[0].Job().ConcurrencyKey == "between", true)
+	b.no(tx.Rollback(t.Context()))
+	equal(t, "claimed then", b.one(b.w).Job().ID, first)
+}
+
+// Two claimers see different firsts of one key when a job of it begins meanwhile: the unique index decides, and the
+// loser claims again without that key.
+func TestLoserOfAKeyKeepsItsOtherRows(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	contested := b.enqueue(queue.Insert{ConcurrencyKey: "k", Priority: 9})
+	want := []int64{b.enqueue(queue.Insert{Priority: 8}), b.enqueue(queue.Insert{ConcurrencyKey: "other"})}
+	winner, err := b.pool.Begin(t.Context())
+	b.no(err)
+	defer func() { _ = winner.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = winner.Exec(t.Context(), `insert into jobs (kind, lane, max_attempts, concurrency_key, state, epoch, worker_id, lease_expires_at)
+		values ('work', 'elsewhere', 3, 'k', 'running', 1, gen_random_uuid(), now() + interval '1 hour')`)
+	b.no(err)
+	got := make(chan []int64, 1)
+	go func() { got <- ids(b.claim(b.w, 10)) }()
+	queuetest.Until(t, "the loser waits for the winner", func() bool {
+		var waiting bool
+		b.no(b.pool.QueryRow(t.Context(), `select exists (select from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waiting))
+		return waiting
 	})
-}
-
-// runners complete what they claim and watch the keys.
-type runners struct {
-	mu      sync.Mutex
-	running map[string]int
-	left    int
-	problem string
-}
-
-func (r *runners) run(ctx context.Context, q *queue.Queue, w queue.Worker, limit int) {
-	for r.more() {
-		leases, err := q.Claim(ctx, queue.ClaimRequest{Worker: w, Lane: "lane", Kinds: []string{"work"}, Limit: limit})
-		if err != nil {
-			r.fail(err.Error())
-			return
-		}
-		for _, l := range leases {
-			r.enter(l.Job().ConcurrencyKey, 1)
-		}
-		for _, l := range leases {
-			r.enter(l.Job().ConcurrencyKey, -1)
-			if err := completeOn(ctx, l); err != nil {
-				r.fail(err.Error())
-				return
-			}
-			r.done()
-		}
-	}
-}
-
-func (r *runners) enter(key *string, by int) {
-	if key == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.running[*key] += by
-	if r.running[*key] > 1 {
-		r.problem = "two jobs of key " + *key
-	}
-}
-
-func (r *runners) more() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.left > 0 && r.problem == ""
-}
-
-func (r *runners) done() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.left--
-}
-
-func (r *runners) fail(problem string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.problem = problem
+	b.no(winner.Commit(t.Context()))
+	equal(t, "claimed", slices.Equal(queuetest.Wait(t, "the loser's claim", got), want), true)
+	equal(t, "epoch of the contested one", b.state(contested, queue.StateQueued).Epoch, 0)
 }
 
 func TestWorkerIsRegisteredAndStopped(t *testing.T) {

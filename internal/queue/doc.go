@@ -3,7 +3,7 @@
 // # States
 //
 //	queued → running             Claim: attempt +1, epoch +1
-//	running → succeeded          CompleteTx
+//	running → succeeded          CompleteTx, or together with others: Completer
 //	running → queued             RetryTx: attempt spent, back-off; ReleaseTx: attempt given back
 //	running → failed             FailTx, RetryTx with no attempt left
 //	running → cancelled          CancelledTx, or any way back into the queue when a cancel was asked for
@@ -39,6 +39,25 @@
 // own end from a loss. While unsure or committing, a beat that finds the row gone doesn't call the lease lost. A second
 // end can't happen whatever the memory says: the first took the row out of (running, worker, epoch).
 //
+// A Completer writes plain successes of one worker together. It waits until 500 are pending, or no handler is at work
+// whose end might still come, or the oldest has waited for 50 ms; one transaction is on its way at a time, and those
+// that come meanwhile are the next. Nothing of the above changes with that:
+//
+//   - The rows are taken out of (running, worker, epoch) by one UPDATE for each epoch, in the order of their ids. A row
+//     that it doesn't find is no longer this lease's, or was ended by a COMMIT without an answer: its lease tries alone,
+//     in a Tx, which tells the two apart. So a late completion is refused, and no other with it.
+//   - Between the last statement and COMMIT each lease is asked for its mark, under its mutex. If one was marked lost,
+//     the transaction is undone and repeated without it. A mark that comes later finds COMMIT on its way.
+//   - If COMMIT gets no answer, all leases of the batch are unsure, and each finds out alone, as above.
+//   - If the server refuses, for one row's sake or because a row's lock can't be had in a second, each is tried alone.
+//     If it is away, each caller is told so, and sends its end again when it likes: the lease stays held until then.
+//   - Totals are added up, one row for each kind, and written last, in the order of the kinds, since they are
+//     everybody's. Each worker has a shard of its own for that. Lanes that hold a due job which a key of the batch kept
+//     back are woken.
+//
+// A process that is stopped in the middle of a batch holds its rows until the server ends the idle transaction, after
+// five seconds.
+//
 // # Orphans
 //
 // A claim whose answer was lost leaves rows that run under this worker and that nobody runs. Beat releases a row of its
@@ -57,14 +76,46 @@
 //
 // # Claiming
 //
-// Claim reads candidates without locks, then locks and grants from that list in one statement, SKIP LOCKED, no more rows
-// than there are slots. Between the two others may be faster; then the list, which is longer than the slots, has the next.
-// Of a concurrency key only the first job is ever a candidate, and the partial unique index on running keys decides when
-// two claimers saw different firsts: the loser's statement is undone whole and repeated.
+// Claim finds candidates without locks, then locks and grants from their list in one statement, SKIP LOCKED, no more rows
+// than there are slots. Between the two others may be faster; then the list, which is longer than the slots, has the
+// next. That one statement asks for everything again that allows a job to be begun: due, not pinned elsewhere, of a
+// repository that is served, not paused, its key free. All that is said below only makes candidates quick to find.
+//
+// The order is: jobs that a run pins, which may be alive and is followed even while paused; jobs pinned to this root,
+// since work on them has begun here, whatever their repository; then the rest. Within each, priority, run_at and id.
+//
+// The index jobs_queued is cut into levels: lane, kind, root, with or without concurrency keys, repository, priority. In
+// a level rows differ by run_at only, so what is due is its beginning. What a worker can't take is in levels that it
+// doesn't read, or behind what is due, and is never walked, however much it is. A claim lists the levels that have
+// rows, by one probe each, and walks each until it has enough.
+//
+// Only jobs with keys can hold each other up inside a level. Of a key only the first job is a candidate, and the unique
+// index jobs_concurrency decides when two claimers saw different firsts: the loser's statement is undone whole and
+// repeated. A level's first 500 due rows may be a crowd that waits for a few keys: when they are and hold less than the
+// claim looks for, it goes from key to key by jobs_queued_keyed, a probe each, until it has enough, has seen all, or has
+// seen 400; the next claim goes on from there. So every key has its turn.
+//
+// While any reader holds an old snapshot, rows that were claimed since stay in the index, dead, in front of those that
+// are queued, and each look at the beginning of a level walks them all. So a look counts the index entries that it
+// visited. As long as those are few, every claim is such a look at everything. After one that was expensive, claims go by
+// what it found, until a time that is in proportion to the cost and at most a few seconds away: they walk the levels that
+// it listed, each from a mark on, which is the run_at that it found first there, or the newest granted since, less a
+// moment for rows that are committed after their run_at. What no mark leads to (a new level, a row that comes late, one
+// that a busy key or a lock held back) is found by the next look. Marks are memory of one process: nothing depends on
+// their being right.
+//
+// The plans are pinned, because the statistics of a queue are always wrong: each statement has one right plan, along an
+// index in its order, at every size, and is written so that no other index fits.
 //
 // # Time
 //
 // Deadlines are computed and compared by the database's clock. The only local clock is the boot clock, for how long a
 // lease has had no renewal: it goes on while the machine sleeps, and it is read before a renewal is sent, so a lease
-// never seems younger here than there.
+// never seems younger here than there. The wall clock of a worker decides nothing.
+//
+// Every statement has a bound, QueryTimeout here and the connection's statement_timeout on the server. Beats have a
+// connection of their own, on which the two are the same: one that was given up doesn't renew anything later.
+//
+// What is queued again and again (EnqueueEvery) has a row in schedules that says when that was done last, for all
+// processes.
 package queue

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"orch/internal/db"
 )
 
 // Outcome is how a lease ended its job.
@@ -116,15 +118,20 @@ func (r Release) args() pgx.NamedArgs {
 	return args
 }
 
-// wakeHeldBack tells the lanes of this worker that hold a due job which the ended one's concurrency key kept back: it was
-// announced when it couldn't be claimed yet.
+// wakeSQL tells the lanes that hold a due job which the concurrency key of an ended one kept back: it was announced when
+// it couldn't be claimed yet. However many wait behind a key, one is looked at.
+const wakeSQL = `
+select pg_notify('` + ChannelJobs + `', lane) from unnest(@lanes::text[]) as l (lane)
+where ` + db.NotifyRoom + ` and exists (select from jobs where state = 'queued' and lane = l.lane and concurrency_key = any(@keys) and run_at <= clock_timestamp())`
+
+// wakeHeldBack tells the lanes of this worker what the job's end set free.
 func (l *Lease) wakeHeldBack(ctx context.Context, ft *fencedTx, job Job) error {
 	if job.ConcurrencyKey == nil {
 		return nil
 	}
-	_, err := ft.Exec(ctx, `select pg_notify($1, lane) from (
-		select distinct lane from jobs where state = 'queued' and lane = any($2) and concurrency_key = $3 and run_at <= clock_timestamp()) held_back`,
-		ChannelJobs, append(slices.Clone(l.worker.Lanes), job.Lane), *job.ConcurrencyKey)
+	_, err := ft.Exec(ctx, wakeSQL, pgx.NamedArgs{
+		"lanes": append(slices.Clone(l.worker.Lanes), job.Lane), "keys": []string{*job.ConcurrencyKey},
+	})
 	if err != nil {
 		return fmt.Errorf("wake what the key %q held back: %w", *job.ConcurrencyKey, err)
 	}
@@ -188,6 +195,16 @@ func (l *Lease) ProcessTx(ctx context.Context, tx pgx.Tx, pid int, startedAt int
 	return l.write(ctx, tx, "name process of", `update jobs set pid = @pid, pid_started_at = @started`,
 		pgx.NamedArgs{"pid": pid, "started": startedAt},
 		func(job *Job) { job.PID, job.PIDStartedAt = &pid, &startedAt })
+}
+
+// ProgressTx keeps a JSON value as the job's progress in the transaction of what it tells of.
+func (l *Lease) ProgressTx(ctx context.Context, tx pgx.Tx, progress any) error {
+	raw, err := storableJSON(progress)
+	if err != nil {
+		return fmt.Errorf("write progress of job %d: %w", l.id, err)
+	}
+	return l.write(ctx, tx, "write progress of", `update jobs set progress = @progress`, pgx.NamedArgs{"progress": raw},
+		func(job *Job) { job.Progress, l.progress = raw, raw }) // l.mu is held then
 }
 
 func (l *Lease) write(ctx context.Context, tx pgx.Tx, what, update string, args pgx.NamedArgs, committed func(*Job)) error {

@@ -27,6 +27,7 @@ var (
 // Insert is a job to be queued.
 type Insert struct {
 	Kind, Lane     string
+	Repo           string    // repository it works on; "" = none, which any worker serves
 	Args           any       // marshalled to JSON; nil = {}
 	Priority       int       // higher goes first
 	RunAt          time.Time // not before; zero = now, by the database's clock
@@ -63,11 +64,11 @@ func (q *Queue) Enqueue(ctx context.Context, in Insert) (Inserted, error) {
 
 const insertSQL = `
 with added as (
-	insert into jobs (kind, lane, args, priority, run_at, max_attempts, dedupe_key, concurrency_key, task_id, pinned_root)
-	values (@kind, @lane, @args, @priority, coalesce(@run_at, now()), @max_attempts, @dedupe, @concurrency, @task, @pinned)
+	insert into jobs (kind, lane, repo, args, priority, run_at, max_attempts, dedupe_key, concurrency_key, task_id, pinned_root)
+	values (@kind, @lane, @repo, @args, @priority, coalesce(@run_at, now()), @max_attempts, @dedupe, @concurrency, @task, @pinned)
 	on conflict (dedupe_key) where dedupe_key is not null and state in ('queued', 'running') do nothing
 	returning id, lane)
-select id, pg_notify('` + ChannelJobs + `', lane)::text from added`
+select id, case when ` + db.NotifyRoom + ` then pg_notify('` + ChannelJobs + `', lane)::text end from added`
 
 // EnqueueTx queues a job when tx commits, and wakes the workers of its lane then. With a dedupe key that a live job
 // has, nothing is queued and that job's id is returned. tx must be READ COMMITTED, as all of orch's are.
@@ -115,7 +116,7 @@ func (in Insert) named() (pgx.NamedArgs, error) {
 		in.MaxAttempts = defaultMaxAttempts
 	}
 	return pgx.NamedArgs{
-		"kind": in.Kind, "lane": in.Lane, "args": raw, "priority": in.Priority, "max_attempts": in.MaxAttempts,
+		"kind": in.Kind, "lane": in.Lane, "repo": in.Repo, "args": raw, "priority": in.Priority, "max_attempts": in.MaxAttempts,
 		"run_at": orNull(in.RunAt), "dedupe": orNull(in.DedupeKey), "concurrency": orNull(in.ConcurrencyKey),
 		"task": orNull(in.TaskID), "pinned": orNull(in.PinnedRoot),
 	}, nil

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -9,11 +10,32 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"orch/internal/db"
 	"orch/internal/queue"
 	"orch/internal/testdb"
 )
+
+// listen returns what waits for the next notification.
+func (b *bench) listen(channels ...string) (next func() *pgconn.Notification) {
+	b.t.Helper()
+	conn, err := pgx.ConnectConfig(b.t.Context(), testdb.ConnConfig(b.pool))
+	b.no(err)
+	b.t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(b.t.Context())) })
+	for _, channel := range channels {
+		_, err = conn.Exec(b.t.Context(), "listen "+channel)
+		b.no(err)
+	}
+	return func() *pgconn.Notification {
+		b.t.Helper()
+		ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+		defer cancel()
+		n, err := conn.WaitForNotification(ctx)
+		b.no(err)
+		return n
+	}
+}
 
 func TestEnqueueKeepsWhatItWasGiven(t *testing.T) {
 	t.Parallel()
@@ -21,7 +43,7 @@ func TestEnqueueKeepsWhatItWasGiven(t *testing.T) {
 	at := time.Now().Add(time.Hour).Truncate(time.Microsecond)
 	id := b.enqueue(queue.Insert{
 		Args: map[string]int{"n": 1}, Priority: 7, RunAt: at, MaxAttempts: 9, DedupeKey: queue.TaskKey(12), ConcurrencyKey: "c",
-		TaskID: 12, PinnedRoot: b.w.RootID,
+		TaskID: 12, PinnedRoot: b.w.RootID, Repo: "shop",
 	})
 	job := b.state(id, queue.StateQueued)
 	equal(t, "args", string(job.Args), `{"n": 1}`)
@@ -31,11 +53,13 @@ func TestEnqueueKeepsWhatItWasGiven(t *testing.T) {
 	equal(t, "dedupe key", *job.DedupeKey, "task:12")
 	equal(t, "concurrency key", *job.ConcurrencyKey, "c")
 	equal(t, "task", *job.TaskID, 12)
+	equal(t, "repository", job.Repo, "shop")
 	equal(t, "root", *job.PinnedRoot, b.w.RootID)
 
 	plain := b.state(b.enqueue(queue.Insert{}), queue.StateQueued)
 	equal(t, "args", string(plain.Args), `{}`)
 	equal(t, "max attempts", plain.MaxAttempts, 3)
+	equal(t, "no repository", plain.Repo, "")
 	equal(t, "no key", plain.DedupeKey == nil && plain.ConcurrencyKey == nil && plain.TaskID == nil && plain.PinnedRoot == nil, true)
 }
 
@@ -52,34 +76,22 @@ func TestEnqueueRefusesWhatHasNoName(t *testing.T) {
 func TestEnqueueNotifiesAtCommit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	conn, err := pgx.ConnectConfig(t.Context(), testdb.ConnConfig(b.pool))
-	b.no(err)
-	defer conn.Close(t.Context())
-	_, err = conn.Exec(t.Context(), "listen "+queue.ChannelJobs)
-	b.no(err)
+	heard := b.listen(queue.ChannelJobs, queue.ChannelControl)
 	b.enqueue(queue.Insert{Lane: "here"})
-	n, err := conn.WaitForNotification(t.Context())
-	b.no(err)
-	equal(t, "payload", n.Payload, "here")
+	equal(t, "payload", heard().Payload, "here")
 
 	lease := b.running(queue.Insert{})
-	_, err = conn.WaitForNotification(t.Context())
-	b.no(err)
+	heard()
 	b.no(b.release(lease, queue.Release{}))
-	n, err = conn.WaitForNotification(t.Context())
-	b.no(err)
-	equal(t, "payload of the release", n.Payload, "lane")
+	equal(t, "payload of the release", heard().Payload, "lane")
 
 	// One that is due later wakes nobody: the next notification is the cancel's.
 	lease = b.one(b.w)
 	b.no(b.release(lease, queue.Release{After: time.Hour}))
-	_, err = conn.Exec(t.Context(), "listen "+queue.ChannelControl)
-	b.no(err)
 	b.exec(`update jobs set run_at = now() where id = $1`, lease.Job().ID)
-	_, err = b.q.Cancel(t.Context(), b.one(b.w).Job().ID)
+	_, err := b.q.Cancel(t.Context(), b.one(b.w).Job().ID)
 	b.no(err)
-	n, err = conn.WaitForNotification(t.Context())
-	b.no(err)
+	n := heard()
 	equal(t, "channel of the cancel", n.Channel, queue.ChannelControl)
 	equal(t, "payload of the cancel", n.Payload, "beat")
 }
@@ -179,13 +191,7 @@ func TestEndWakesWhatTheKeyHeldBack(t *testing.T) {
 	b.enqueue(queue.Insert{ConcurrencyKey: "k"})
 	lease := b.one(b.w)
 	b.enqueue(queue.Insert{ConcurrencyKey: "k"})
-	conn, err := pgx.ConnectConfig(t.Context(), testdb.ConnConfig(b.pool))
-	b.no(err)
-	defer conn.Close(t.Context())
-	_, err = conn.Exec(t.Context(), "listen "+queue.ChannelJobs)
-	b.no(err)
+	heard := b.listen(queue.ChannelJobs)
 	b.no(b.complete(lease))
-	told, err := conn.WaitForNotification(t.Context())
-	b.no(err)
-	equal(t, "lane", told.Payload, "lane")
+	equal(t, "lane", heard().Payload, "lane")
 }

@@ -65,7 +65,7 @@ func (l *Lease) Tx(ctx context.Context, fn func(pgx.Tx) error) error {
 		}
 		return err
 	}
-	if err := l.commits(tx); err != nil {
+	if err := l.commits(tx.end); err != nil {
 		return fmt.Errorf("commit for job %d: %w", l.id, err)
 	}
 	done = true
@@ -137,16 +137,32 @@ func (l *Lease) gone(ctx context.Context, on pgx.Tx) error {
 }
 
 // commits is the moment after which MarkLost comes too late for this transaction.
-func (l *Lease) commits(tx *fencedTx) error {
+func (l *Lease) commits(end Outcome) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lost {
 		return ErrLeaseLost
 	}
-	if tx.end != "" {
+	if end != "" {
 		l.committing++
 	}
 	return nil
+}
+
+// answered notes what became of the COMMIT of an end, in the transaction xid.
+func (l *Lease) answered(end Outcome, xid string, err error) {
+	l.mu.Lock()
+	l.committing--
+	switch {
+	case err == nil:
+		l.ended, l.unsure, l.unsureEnd = end, "", "" // under the same lock: no beat may see neither
+	case ambiguous(err):
+		l.unsure, l.unsureEnd = xid, end
+	}
+	l.mu.Unlock()
+	if err == nil {
+		l.q.holder(l.worker.ID).remove(l)
+	}
 }
 
 // commit ends the transaction, whatever ctx says by now: the answer matters more than a prompt stop.
@@ -154,30 +170,29 @@ func (l *Lease) commit(ctx context.Context, conn *pgxpool.Conn, tx *fencedTx) er
 	ctx, cancel := l.q.detached(ctx)
 	defer cancel()
 	err := tx.Commit(ctx)
-	l.mu.Lock()
-	if tx.end != "" {
-		l.committing--
-		if ambiguous(err) {
-			l.unsure, l.unsureEnd = tx.xid, tx.end
-		}
-	}
 	if err == nil {
-		for _, fn := range tx.onCommit {
-			fn(&l.job)
-		}
+		l.noteWrites(tx.onCommit)
 	}
-	l.mu.Unlock()
+	if tx.end != "" {
+		l.answered(tx.end, tx.xid, err)
+	}
 	switch {
 	case err == nil:
-		if tx.end != "" {
-			l.settle(tx.end)
-		}
 		return nil
 	case tx.end != "" && ambiguous(err):
 		conn.Release() // a pool of one connection would deadlock here
 		return l.resolve(ctx, err)
 	default:
 		return fmt.Errorf("commit for job %d: %w", l.id, unavailable(err))
+	}
+}
+
+// noteWrites brings the job in memory up to what was committed.
+func (l *Lease) noteWrites(writes []func(*Job)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, fn := range writes {
+		fn(&l.job)
 	}
 }
 

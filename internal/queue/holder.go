@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/google/uuid"
@@ -19,8 +20,8 @@ type holder struct {
 	leases   map[grant]*Lease
 	nextSeq  uint64
 	inFlight map[uint64]struct{}
-	suspects map[grant]uint64  // row seen without a lease → newest claim that was started then
-	cursors  map[string]string // lane → concurrency key behind which the next claim looks
+	suspects map[grant]uint64 // row seen without a lease → newest claim that was started then
+	views    map[string]view  // by lane
 	beat     beatConn
 }
 
@@ -29,7 +30,7 @@ func (q *Queue) holder(worker uuid.UUID) *holder {
 	defer q.mu.Unlock()
 	h := q.holders[worker]
 	if h == nil {
-		h = &holder{leases: map[grant]*Lease{}, inFlight: map[uint64]struct{}{}, suspects: map[grant]uint64{}, cursors: map[string]string{}}
+		h = &holder{leases: map[grant]*Lease{}, inFlight: map[uint64]struct{}{}, suspects: map[grant]uint64{}, views: map[string]view{}}
 		q.holders[worker] = h
 	}
 	return h
@@ -88,14 +89,17 @@ func (h *holder) orphans(rows []grant) []grant {
 	return orphans
 }
 
-func (h *holder) keyCursor(lane string) string {
+// view returns what the claims of a lane know, for one that may change it.
+func (h *holder) view(lane string) view {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.cursors[lane]
+	v := h.views[lane]
+	v.levels = slices.Clone(v.levels)
+	return v
 }
 
-func (h *holder) setKeyCursor(lane, key string) {
+func (h *holder) setView(lane string, v view) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.cursors[lane] = key
+	h.views[lane] = v
 }

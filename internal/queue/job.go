@@ -32,6 +32,7 @@ type Job struct {
 	ID          int64           `db:"id"`
 	Kind        string          `db:"kind"`
 	Lane        string          `db:"lane"`
+	Repo        string          `db:"repo"` // repository it works on, "" when on none
 	Args        json.RawMessage `db:"args"`
 	State       State           `db:"state"`
 	Priority    int             `db:"priority"` // higher goes first
@@ -70,7 +71,7 @@ type Job struct {
 }
 
 // columns is the select list that fills a Job.
-const columns = `id, kind, lane, args, state, priority, run_at, attempt, max_attempts, recoveries, epoch,
+const columns = `id, kind, lane, repo, args, state, priority, run_at, attempt, max_attempts, recoveries, epoch,
 	worker_id, root_id, host, boot_id, pid, pid_started_at, task_id, run_id, pinned_root, dedupe_key, concurrency_key,
 	phase, progress, heartbeat_at, lease_expires_at, cancel_requested_at, started_at, finished_at, created_at,
 	waiting_since, error_code, error`

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+var errNUL = errors.New("PostgreSQL stores no NUL")
 
 // Lease is the right to run one job under one epoch. doc.go has the protocol.
 type Lease struct {
@@ -33,6 +36,7 @@ type Lease struct {
 	stopBegun  bool
 	phase      *string
 	progress   json.RawMessage
+	healthy    bool // there was new output since the last beat
 }
 
 func (q *Queue) newLease(w Worker, job Job, renewed time.Duration) *Lease {
@@ -144,14 +148,34 @@ func (l *Lease) SetPhase(phase string) {
 // SetProgress keeps a JSON value that the next beat carries. One that can't be stored is dropped with a log line: a
 // bad value must not stop the beat of all jobs.
 func (l *Lease) SetProgress(progress any) {
-	raw, err := json.Marshal(progress)
-	if err != nil || bytes.Contains(raw, []byte(`\u0000`)) {
+	raw, err := storableJSON(progress)
+	if err != nil {
 		l.q.cfg.Logger.Warn("progress dropped", slog.Int64("job_id", l.id), slog.String("kind", l.job.Kind))
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.progress = raw
+}
+
+// storableJSON is a value as JSON that PostgreSQL takes.
+func storableJSON(value any) (json.RawMessage, error) {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Contains(raw, []byte(`\u0000`)) {
+		return nil, errNUL
+	}
+	return raw, nil
+}
+
+// NoteOutput says that the job's run has said something new: with the next beat, what its workers died of before no
+// longer counts as a crash loop.
+func (l *Lease) NoteOutput() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.healthy = true
 }
 
 // Silence is how long ago the lease was last granted or renewed, by a clock that runs while the machine sleeps.
@@ -166,10 +190,14 @@ func (l *Lease) Silence() time.Duration {
 // beat releases it.
 func (l *Lease) Forget() { l.q.holder(l.worker.ID).remove(l) }
 
-func (l *Lease) renewedAt(at time.Duration) {
+// beaten notes that a beat has renewed the lease, and told of new output if healthy.
+func (l *Lease) beaten(at time.Duration, healthy bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.renewed = max(l.renewed, at)
+	if healthy {
+		l.healthy = false
+	}
 }
 
 func (l *Lease) grant() grant { return grant{l.id, l.epoch} }

@@ -30,12 +30,22 @@ func writes(ctx context.Context, l *queue.Lease) map[string]func() error {
 			_, err := l.RetryTx(ctx, tx, queue.Failure{Code: "x"})
 			return err
 		}),
-		"fail":       in(func(tx pgx.Tx) error { return l.FailTx(ctx, tx, queue.Failure{Code: "x"}) }),
-		"release":    in(func(tx pgx.Tx) error { return l.ReleaseTx(ctx, tx, queue.Release{}) }),
-		"cancelled":  in(func(tx pgx.Tx) error { return l.CancelledTx(ctx, tx) }),
-		"pin":        in(func(tx pgx.Tx) error { return l.PinTx(ctx, tx, uuid.New()) }),
-		"unpin":      in(func(tx pgx.Tx) error { return l.UnpinTx(ctx, tx) }),
-		"process":    in(func(tx pgx.Tx) error { return l.ProcessTx(ctx, tx, 1, 1) }),
+		"fail":      in(func(tx pgx.Tx) error { return l.FailTx(ctx, tx, queue.Failure{Code: "x"}) }),
+		"release":   in(func(tx pgx.Tx) error { return l.ReleaseTx(ctx, tx, queue.Release{}) }),
+		"cancelled": in(func(tx pgx.Tx) error { return l.CancelledTx(ctx, tx) }),
+		"pin":       in(func(tx pgx.Tx) error { return l.PinTx(ctx, tx, uuid.New()) }),
+		"unpin":     in(func(tx pgx.Tx) error { return l.UnpinTx(ctx, tx) }),
+		"process":   in(func(tx pgx.Tx) error { return l.ProcessTx(ctx, tx, 1, 1) }),
+		"pin root":  in(func(tx pgx.Tx) error { return l.PinRootTx(ctx, tx, uuid.New()) }),
+		"progress":  in(func(tx pgx.Tx) error { return l.ProgressTx(ctx, tx, "late") }),
+		"child job": in(func(tx pgx.Tx) error {
+			_, err := queue.EnqueueTx(ctx, tx, queue.Insert{Kind: "child", Lane: "lane"})
+			return err
+		}),
+		"counter": in(func(tx pgx.Tx) error { return queue.AddCounterTx(ctx, tx, "late", 1) }),
+		"end in a batch": func() error {
+			return queue.NewCompleter(queue.Of(l), l.Worker(), func() int { return 0 }).Complete(ctx, l)
+		},
 		"check":      func() error { return l.Check(ctx) },
 		"release it": func() error { return l.Release(ctx, queue.Release{}) },
 	}
@@ -57,6 +67,7 @@ func TestStaleEpochWritesNothing(t *testing.T) {
 			after := b.get(old.Job().ID)
 			equal(t, "row", dump(t, after), dump(t, before))
 			equal(t, "marked", old.Lost() || name == "release it", true)
+			equal(t, "child jobs and counters", b.count(`select (select count(*) from jobs where kind = 'child') + (select count(*) from counters)`), 0)
 			b.no(b.complete(fresh))
 		})
 	}

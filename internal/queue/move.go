@@ -7,18 +7,22 @@ import (
 	"maps"
 
 	"github.com/jackc/pgx/v5"
+
+	"orch/internal/db"
 )
 
 // Every transition of a job out of queued or running is one statement: `update jobs set <what>`, and in the same
-// statement the total of the terminal state and the wake-up of a lane that has a job due. Totals are spread over 16
-// shards by job id.
+// statement the total of the terminal state and the wake-up of a lane that has a job due. Totals are spread over
+// shards, here by job id.
 const (
+	shards = 16 // as in the statement
+
 	moveHead = `with moved as (update jobs set `
 	moveTail = ` returning ` + columns + `), counted as (
 	insert into job_totals as t (kind, state, shard, total)
 	select kind, state, id % 16, 1 from moved where state in ('succeeded', 'failed', 'cancelled')
 	on conflict (kind, state, shard) do update set total = t.total + 1)
-select ` + columns + `, case when state = 'queued' and run_at <= clock_timestamp()
+select ` + columns + `, case when state = 'queued' and run_at <= clock_timestamp() and ` + db.NotifyRoom + `
 	then pg_notify('` + ChannelJobs + `', lane)::text end as told
 from moved`
 )

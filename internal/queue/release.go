@@ -22,7 +22,7 @@ const (
 
 // deadSQL lists the workers of a root that didn't say goodbye, or that still hold jobs.
 const deadSQL = `
-select id, root_id, host, boot_id, pid_namespace, pid, pid_started_at, version, lanes from workers w
+select ` + workerColumns + ` from workers w
 where root_id = $1 and (stopped_at is null or exists (select from jobs where state = 'running' and worker_id = w.id))
 order by started_at, id`
 

@@ -18,21 +18,23 @@ type Worker struct {
 	PIDStartedAt int64     `db:"pid_started_at"` // clock ticks after boot
 	Version      string    `db:"version"`
 	Lanes        []string  `db:"lanes"`
+	Repos        []string  `db:"repos"`  // repositories it serves; a beat may bring others
+	Schema       int       `db:"schema"` // newest migration that its program knows
 }
+
+// workerColumns is the select list that fills a Worker.
+const workerColumns = `id, root_id, host, boot_id, pid_namespace, pid, pid_started_at, version, lanes, repos, schema`
 
 // RegisterWorker writes the worker's row, by which others can tell whether its process lives. It may be repeated.
 func (q *Queue) RegisterWorker(ctx context.Context, w Worker) error {
 	ctx, cancel := q.bounded(ctx)
 	defer cancel()
-	lanes := w.Lanes
-	if lanes == nil {
-		lanes = []string{}
-	}
 	_, err := q.pool.Exec(ctx, `
-insert into workers (id, root_id, host, boot_id, pid_namespace, pid, pid_started_at, version, lanes)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-on conflict (id) do update set lanes = excluded.lanes, heartbeat_at = clock_timestamp(), stopped_at = null`,
-		w.ID, w.RootID, w.Host, w.BootID, w.PIDNamespace, w.PID, w.PIDStartedAt, w.Version, lanes)
+insert into workers (`+workerColumns+`)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+on conflict (id) do update set lanes = excluded.lanes, repos = excluded.repos, schema = excluded.schema,
+	heartbeat_at = clock_timestamp(), stopped_at = null`,
+		w.ID, w.RootID, w.Host, w.BootID, w.PIDNamespace, w.PID, w.PIDStartedAt, w.Version, orEmpty(w.Lanes), orEmpty(w.Repos), w.Schema)
 	if err != nil {
 		return fmt.Errorf("register worker: %w", err)
 	}
@@ -53,4 +55,12 @@ func (q *Queue) WorkerStopped(ctx context.Context, w Worker) error {
 		return fmt.Errorf("note that the worker stopped: %w", err)
 	}
 	return nil
+}
+
+// orEmpty is what NULL would be in a column that has none.
+func orEmpty(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
 }

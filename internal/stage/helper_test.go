@@ -161,7 +161,7 @@ func (b *bench) retires(id int64) int {
 func (b *bench) claim(kind string) *queue.Lease {
 	b.t.Helper()
 	lane := map[string]string{task.KindStage: task.LaneAgents, task.KindMerge: task.LaneMerge, task.KindRetire: task.LaneSystem}[kind]
-	leases, err := b.queue.Claim(b.ctx, queue.ClaimRequest{Worker: b.worker, Lane: lane, Kinds: []string{kind}, Limit: 1})
+	leases, err := b.queue.Claim(b.ctx, queue.ClaimRequest{Worker: b.worker, Lane: lane, Kinds: []string{kind}, Limit: 1, Repos: []string{"demo"}})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
@@ -29,6 +30,8 @@ type Add struct {
 	Priority   int
 	Land       bool
 	Overrides  any // kept as JSON, read by the Catalog
+	// Root is the data root that alone can do it, where it is known beforehand; zero = the one that begins it.
+	Root uuid.UUID
 }
 
 const (
@@ -77,13 +80,13 @@ func (s *Store) createTx(ctx context.Context, tx pgx.Tx, add Add, first Stage, o
 	}
 	key := fmt.Sprintf("%s-%d", add.Repo, number)
 	var id int64
-	err = tx.QueryRow(ctx, `insert into tasks (key, repo, title, body, source, branch, base_branch, pipeline, stage, priority, land, overrides)
-		values (@key, @repo, @title, @body, @source, @branch, @base, @pipeline, @stage, @priority, @land, @overrides)
+	err = tx.QueryRow(ctx, `insert into tasks (key, repo, title, body, source, branch, base_branch, pipeline, stage, priority, land, overrides, root_id)
+		values (@key, @repo, @title, @body, @source, @branch, @base, @pipeline, @stage, @priority, @land, @overrides, @root)
 		returning id`,
 		pgx.NamedArgs{
 			"key": key, "repo": add.Repo, "title": strings.TrimSpace(add.Title), "body": add.Body, "source": add.Source,
 			"branch": "orch/" + key, "base": add.BaseBranch, "pipeline": add.Pipeline, "stage": first.Name,
-			"priority": add.Priority, "land": add.Land, "overrides": overrides,
+			"priority": add.Priority, "land": add.Land, "overrides": overrides, "root": uuid.NullUUID{UUID: add.Root, Valid: add.Root != uuid.Nil},
 		}).Scan(&id)
 	if err != nil {
 		return Task{}, fmt.Errorf("insert task: %w", err)

@@ -127,7 +127,7 @@ func (s *Store) EnqueueTx(ctx context.Context, tx pgx.Tx, t Task, stage Stage) e
 		kind, lane = KindMerge, LaneMerge
 	}
 	in, err := queue.EnqueueTx(ctx, tx, queue.Insert{
-		Kind: kind, Lane: lane, Args: JobArgs{TaskID: t.ID, Stage: t.Stage, Round: t.Round}, Priority: t.Priority,
+		Kind: kind, Lane: lane, Repo: t.Repo, Args: JobArgs{TaskID: t.ID, Stage: t.Stage, Round: t.Round}, Priority: t.Priority,
 		MaxAttempts: s.cfg.MaxAttempts, DedupeKey: queue.TaskKey(t.ID), ConcurrencyKey: queue.TaskKey(t.ID), TaskID: t.ID,
 		PinnedRoot: t.root(),
 	})

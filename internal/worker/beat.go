@@ -6,12 +6,17 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"orch/internal/queue"
 )
 
 // marginShare of the TTL is kept between the moment at which a worker that can't beat gives up its leases, and the
 // moment at which others may take them.
 const marginShare = 6
+
+// lateBeats is for how many beats a handler may run on under a lost lease before that is logged.
+const lateBeats = 2
 
 // beats is the loop that renews the leases. It goes on through the grace.
 type beats struct {
@@ -43,6 +48,9 @@ func (s *session) beat(ctx context.Context) {
 		}
 		next := s.w.cfg.Heartbeat
 		_ = s.guard(ctx, "beat", func() error { next = s.beatOnce(ctx); return nil }) // guard logged it
+		for _, lease := range s.late() {
+			s.w.log.ErrorContext(ctx, "handler runs on although its lease is lost, its slot stays taken", s.about(lease, queue.ErrLeaseLost)...)
+		}
 		timer.Reset(next)
 	}
 }
@@ -56,8 +64,7 @@ func (s *session) beatOnce(ctx context.Context) time.Duration {
 	}
 	asked, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	beat, err := s.w.cfg.Queue.Beat(asked, s.w.cfg.Worker, leases)
-	if err != nil {
+	if err := s.sendBeat(asked, leases); err != nil {
 		if ctx.Err() != nil {
 			return s.w.cfg.Heartbeat // the session is over
 		}
@@ -66,11 +73,49 @@ func (s *session) beatOnce(ctx context.Context) time.Duration {
 		return max(min(s.w.cfg.Heartbeat/3, s.timeLeft(leases)), time.Millisecond)
 	}
 	s.outages.over(ctx, "beat")
+	return s.w.cfg.Heartbeat
+}
+
+// sendBeat beats, and does what the answer asks for.
+func (s *session) sendBeat(ctx context.Context, leases []*queue.Lease) error {
+	sent := bootTime()
+	beat, err := s.w.cfg.Queue.Beat(ctx, s.self(), leases)
+	if err != nil {
+		return err
+	}
 	s.w.stats.released.Add(int64(beat.Orphans))
 	for _, lease := range beat.Cancelled {
 		lease.RequestCancel()
 	}
-	return s.w.cfg.Heartbeat
+	if known := s.w.cfg.Worker.Schema; known > 0 && beat.Schema > known {
+		s.w.log.WarnContext(ctx, "the database is newer than this program, which stops", slog.Int("schema", beat.Schema), slog.Int("known", known))
+		s.endRun(ErrSchemaNewer)
+	}
+	s.beatenAt.Store(int64(sent))
+	if s.muted.Swap(false) {
+		s.w.Wake("")
+	}
+	return nil
+}
+
+// silent says whether no beat came through for so long that nothing may be claimed: leases couldn't be kept, and who
+// migrates may have taken this worker for dead. A machine that slept is in that state until its first beat.
+func (s *session) silent(ctx context.Context) bool {
+	if bootTime()-time.Duration(s.beatenAt.Load()) < s.silenceLimit() {
+		return false
+	}
+	if !s.muted.Swap(true) {
+		s.w.log.WarnContext(ctx, "nothing is claimed until a beat comes through")
+		s.w.BeatNow()
+	}
+	return true
+}
+
+// bootTime is the time since boot, that which the machine slept included.
+func bootTime() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // can't fail on a kernel that runs Go
+	return time.Duration(ts.Nano())
 }
 
 func (s *session) silenceLimit() time.Duration {

@@ -49,7 +49,7 @@ func (s *session) work(hard context.Context, l *lane, lease *queue.Lease) {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 			err = context.Cause(ctx) // the handler just passed on that it was interrupted
 		}
-		s.leaveBeat(lease)
+		s.handlerReturned(lease)
 		s.finish(hard, lease, err)
 	}()
 	err = s.w.cfg.Handlers[job.Kind].Run(ctx, lease)
@@ -65,8 +65,26 @@ func (s *session) finish(hard context.Context, lease *queue.Lease, err error) {
 		s.settled(hard, lease)
 	case lease.Lost() || errors.Is(err, queue.ErrLeaseLost):
 		s.lost(hard, lease)
+	case err == nil:
+		s.succeed(hard, lease)
 	default:
 		s.write(hard, lease, err)
+	}
+}
+
+// succeed records a plain success together with those of other jobs. What that can't do is done alone, like any end.
+func (s *session) succeed(hard context.Context, lease *queue.Lease) {
+	err := s.guard(hard, "complete job", func() error { return s.completer.Complete(hard, lease) })
+	switch {
+	case lease.Ended():
+		s.settled(hard, lease)
+	case errors.Is(err, queue.ErrLeaseLost):
+		s.lost(hard, lease)
+	default:
+		if hard.Err() == nil { // else the end of the grace interrupted it
+			s.outages.failed(hard, "end", err)
+		}
+		s.write(hard, lease, nil)
 	}
 }
 
@@ -82,6 +100,7 @@ func (s *session) write(hard context.Context, lease *queue.Lease, result error) 
 		case lease.Ended():
 			s.outages.over(hard, "end")
 			s.settled(hard, lease)
+			s.noteWait(hard, lease, result)
 			return
 		case lease.Lost() || errors.Is(err, queue.ErrLeaseLost):
 			s.lost(hard, lease)

@@ -16,8 +16,7 @@ import (
 	"orch/internal/worker"
 )
 
-// What a handler returns decides how the job ends.
-func TestEndsOfAJob(t *testing.T) {
+func TestWhatAHandlerReturnsDecidesHowItsJobEnds(t *testing.T) {
 	t.Parallel()
 	plain := errors.New("plain")
 	type end struct {
@@ -48,7 +47,7 @@ func TestEndsOfAJob(t *testing.T) {
 		"database":  {run: returns(fmt.Errorf("w: %w", queue.ErrUnavailable)), state: "queued", phase: "database", stats: worker.Stats{Released: 1}},
 		"panic":     {run: func(context.Context, *queue.Lease) error { panic("broken") }, state: "queued", attempt: 1, code: worker.CodePanic, stats: worker.Stats{Retried: 1}},
 		"goexit":    {run: func(context.Context, *queue.Lease) error { runtime.Goexit(); return nil }, state: "queued", attempt: 1, code: worker.CodePanic, stats: worker.Stats{Retried: 1}},
-		"poison": {
+		"args that don't decode fail this job alone": {
 			run:   func(_ context.Context, l *queue.Lease) error { return l.Job().Decode(&struct{ X int }{}) },
 			state: "failed", attempt: 1, code: queue.CodeBadArgs, stats: worker.Stats{Failed: 1},
 		},
@@ -95,8 +94,8 @@ func TestPanicIsLoggedWithItsStack(t *testing.T) {
 	equal(t, "logged", b.log.count("all is lost") >= 1 && b.log.count("job_test.go") >= 1, true)
 }
 
-// A hook that refuses, or panics, costs its job; after some tries the reaper has to decide.
-func TestEndThatIsRefused(t *testing.T) {
+// After some tries the reaper has to decide.
+func TestEndThatAHookRefusesCostsItsJobOnly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, handlers{"k": fn(func(context.Context, *queue.Lease) error { return queue.Terminal("x", nil) })},
 		func(b *bench) {
@@ -112,7 +111,7 @@ func TestEndThatIsRefused(t *testing.T) {
 	equal(t, "not released as an orphan", b.get(id).State, queue.StateRunning)
 }
 
-func TestCancelReachesTheHandler(t *testing.T) {
+func TestCancelOfARunningJobReachesItsHandlerWithTheBeat(t *testing.T) {
 	t.Parallel()
 	began, handler := block()
 	b := newBench(t, handlers{"k": handler}).start()
@@ -140,8 +139,7 @@ func TestCancelOfAPinnedJobMeetsTheNextHandler(t *testing.T) {
 	b.until(id, queue.StateCancelled)
 }
 
-// Somebody else has the job: the handler is told, and what it returns isn't recorded.
-func TestLossReachesTheHandler(t *testing.T) {
+func TestLossReachesTheHandlerAndWhatItReturnsIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	began := make(chan *queue.Lease, 1)
 	causes := make(chan error, 1)
@@ -161,8 +159,39 @@ func TestLossReachesTheHandler(t *testing.T) {
 	equal(t, "state", b.get(id).State, queue.StateRunning)
 }
 
-// The handler hit the fence itself.
-func TestFencedHandlerIsALoss(t *testing.T) {
+// Nobody can end it, so somebody has to be told.
+func TestHandlerThatRunsOnUnderALostLeaseIsLoggedOnceAndKeepsItsSlot(t *testing.T) {
+	t.Parallel()
+	began, goOn := make(chan *queue.Lease, 1), make(chan struct{})
+	b := newBench(t, handlers{"k": fn(func(_ context.Context, l *queue.Lease) error {
+		began <- l
+		<-goOn
+		return nil
+	})}).start()
+	b.add(queue.Insert{Kind: "k"})
+	queuetest.Wait(t, "begin", began)
+	_, err := b.pool.Exec(t.Context(), `update jobs set worker_id = gen_random_uuid(), epoch = epoch + 1`)
+	b.no(err)
+	for range 5 {
+		before := b.beats()
+		b.w.BeatNow()
+		queuetest.Until(t, "a beat", func() bool { return b.beats() > before })
+	}
+	queuetest.Until(t, "logged", func() bool { return b.log.count("its slot stays taken") > 0 })
+	equal(t, "logged", b.log.count("its slot stays taken"), 1)
+	equal(t, "busy", b.w.Lanes()["lane"].Busy, 1)
+	close(goOn)
+	b.stats(worker.Stats{Claimed: 1, Lost: 1})
+}
+
+// beats is a number that each beat of the worker makes greater.
+func (b *bench) beats() (at int64) {
+	b.t.Helper()
+	b.no(b.pool.QueryRow(b.t.Context(), `select (extract(epoch from heartbeat_at) * 1e6)::bigint from workers where id = $1`, b.cfg.Worker.ID).Scan(&at))
+	return at
+}
+
+func TestHandlerThatMeetsTheFenceIsALoss(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan *queue.Lease, 1), make(chan struct{})
 	b := newBench(t, handlers{"k": fn(func(ctx context.Context, l *queue.Lease) error {

@@ -14,8 +14,13 @@ type lane struct {
 	slots int
 	kinds []string
 	wake  chan struct{}
+	freed chan struct{}
 	busy  atomic.Int64
 }
+
+// gather is how long a lane waits for more slots to become free before it claims for the first: ends are written many
+// at a time, and a claim of many costs little more than a claim of one.
+const gather = time.Millisecond
 
 func (l *lane) free() int { return l.slots - int(l.busy.Load()) }
 
@@ -25,7 +30,7 @@ func (l *lane) poke() { poke(l.wake) }
 // took more work couldn't keep it.
 func (l *lane) freeSlot() {
 	l.busy.Add(-1)
-	l.poke()
+	poke(l.freed)
 }
 
 // serve claims for a lane until the stop. The poll is what finds jobs; being woken makes it find them sooner.
@@ -38,6 +43,15 @@ func (s *session) serve(hard, last context.Context, stop <-chan struct{}, l *lan
 			return
 		case <-timer.C:
 		case <-l.wake:
+		case <-l.freed:
+			if l.busy.Load() > 0 {
+				sleep(hard, gather)
+			}
+		}
+		select {
+		case <-stop: // it may have been there first
+			return
+		default:
 		}
 		_ = s.guard(hard, "claim jobs", func() error { s.fill(hard, last, l); return nil }) // guard logged it
 		timer.Reset(jittered(s.w.cfg.Poll))
@@ -52,7 +66,13 @@ func (s *session) fill(hard, last context.Context, l *lane) {
 		if free <= 0 || len(l.kinds) == 0 {
 			return
 		}
-		leases, err := s.w.cfg.Queue.Claim(hard, queue.ClaimRequest{Worker: s.w.cfg.Worker, Lane: l.name, Kinds: l.kinds, Limit: free})
+		if s.silent(hard) {
+			return
+		}
+		self := s.look()
+		leases, err := s.w.cfg.Queue.Claim(hard, queue.ClaimRequest{
+			Worker: self, Lane: l.name, Kinds: l.kinds, Repos: self.Repos, Limit: free,
+		})
 		if err != nil {
 			if hard.Err() == nil { // else the end of the grace interrupted it, and the last beat cleans up
 				s.outages.failed(hard, "claim", err)
@@ -87,6 +107,7 @@ func (s *session) admit(l *lane, lease *queue.Lease) bool {
 		return false
 	}
 	s.jobs[lease] = &entry{beats: true}
+	s.handlers.Add(1)
 	s.working.Add(1)
 	l.busy.Add(1)
 	return true

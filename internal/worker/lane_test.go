@@ -6,10 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"orch/internal/db"
 	"orch/internal/queue"
+	"orch/internal/queue/prune"
 	"orch/internal/queue/queuetest"
 	"orch/internal/testdb"
 	"orch/internal/worker"
@@ -26,6 +24,10 @@ func TestNewRefusesWhatCantWork(t *testing.T) {
 		"unknown lane":      {Queue: q, Lanes: map[string]int{"lane": 1}, Handlers: handlers{"k": handler}, KindLane: map[string]string{"k": "x"}},
 		"beats don't fit":   {Queue: q, Heartbeat: 21 * time.Second},
 		"default beat, too": {Queue: queue.New(nil, queue.Config{LeaseTTL: 44 * time.Second})},
+		"negative poll":     {Queue: q, Poll: -1},
+		"negative beat":     {Queue: q, Heartbeat: -1},
+		"negative grace":    {Queue: q, StopGrace: -1},
+		"negative limit":    {Queue: q, WaitLimit: -1},
 	} {
 		if _, err := worker.New(cfg); err == nil {
 			t.Errorf("%s: accepted", name)
@@ -35,37 +37,65 @@ func TestNewRefusesWhatCantWork(t *testing.T) {
 	equal(t, "three beats", err, nil)
 }
 
-// A notification wakes a worker whose poll is an hour.
-func TestNotifyWakes(t *testing.T) {
+func TestNotifyWakesAnIdleWorkerWhosePollIsAnHourLong(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, handlers{"k": fn(func(context.Context, *queue.Lease) error { return nil })}).start()
 	queuetest.Until(t, "registered and idle", func() bool { return b.log.count("worker started") == 1 })
-	listener := db.NewListener(db.ListenerConfig{
-		Connect:  func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, testdb.ConnConfig(b.pool)) },
-		Channels: []string{queue.ChannelJobs}, OnNotify: func(_, lane string) { b.w.Wake(lane) },
-	})
-	ctx, cancel := context.WithCancelCause(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- listener.Run(ctx, func() {}) }()
-	queuetest.Until(t, "listening", listener.Connected)
+	b.listen()
 	out, err := b.q.Enqueue(t.Context(), queue.Insert{Kind: "k", Lane: "lane"})
 	b.no(err)
 	b.until(out.ID, queue.StateSucceeded)
-	cancel(nil)
-	b.no(queuetest.Wait(t, "listener's end", done))
 }
 
-// The poll finds what nobody was notified of.
-func TestPollFinds(t *testing.T) {
+func TestPollClaimsAJobInsertedWithoutNotify(t *testing.T) {
 	t.Parallel()
-	var ticks atomic.Int64
-	b := newBench(t, handlers{"k": fn(func(context.Context, *queue.Lease) error { return nil })}, func(b *bench) {
-		b.cfg.Poll, b.cfg.OnTick = 20*time.Millisecond, func() { ticks.Add(1); panic("a bad tick") }
-	}).start()
+	b := newBench(t, handlers{"k": fn(func(context.Context, *queue.Lease) error { return nil })},
+		func(b *bench) { b.cfg.Poll = 20 * time.Millisecond }).start()
 	var id int64
 	b.no(b.pool.QueryRow(t.Context(), `insert into jobs (kind, lane, max_attempts) values ('k', 'lane', 1) returning id`).Scan(&id))
 	b.until(id, queue.StateSucceeded)
-	queuetest.Until(t, "ticks", func() bool { return ticks.Load() > 2 })
+}
+
+// A busy lane doesn't hold it up, and one that panics is followed by the next.
+func TestTickComesWithEveryPollWhateverTheLanesDo(t *testing.T) {
+	t.Parallel()
+	var ticks atomic.Int64
+	began, handler := block()
+	b := newBench(t, handlers{"k": handler}, func(b *bench) {
+		b.cfg.Poll = 20 * time.Millisecond
+		b.cfg.Tick = func(context.Context) { ticks.Add(1); panic("a bad tick") }
+	}).start()
+	b.add(queue.Insert{Kind: "k"})
+	b.add(queue.Insert{Kind: "k"})
+	queuetest.Wait(t, "first", began)
+	queuetest.Wait(t, "second", began)
+	before := ticks.Load()
+	queuetest.Until(t, "ticks", func() bool { return ticks.Load() > before+2 })
+}
+
+func TestPruneIsQueuedOnceOverManyTicksOfManyWorkers(t *testing.T) {
+	t.Parallel()
+	pool := testdb.New(t)
+	var ticks atomic.Int64
+	for range 3 {
+		benchOn(t, pool, pool, handlers{}, func(b *bench) {
+			b.cfg.Handlers[prune.Kind], b.cfg.KindLane[prune.Kind] = prune.New(prune.Config{Queue: b.q}), prune.Insert().Lane
+			b.cfg.Lanes[prune.Insert().Lane], b.cfg.Poll = 1, 10*time.Millisecond
+			b.cfg.Tick = func(ctx context.Context) {
+				_, err := b.q.EnqueueEvery(ctx, time.Hour, prune.Insert())
+				if err == nil {
+					ticks.Add(1)
+				}
+			}
+		}).start()
+	}
+	queuetest.Until(t, "many ticks", func() bool { return ticks.Load() > 50 })
+	jobs, err := queue.New(pool, queue.Config{}).List(t.Context(), queue.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "prunes", len(jobs), 1)
+	(&bench{t: t, pool: pool}).until(jobs[0].ID, queue.StateSucceeded)
 }
 
 func TestLaneTakesNoMoreThanItsSlots(t *testing.T) {
@@ -104,7 +134,7 @@ func TestLanesDontWaitForEachOther(t *testing.T) {
 	b.until(b.add(queue.Insert{Kind: "fast", Lane: "other"}), queue.StateSucceeded)
 }
 
-func TestOneAfterTheOther(t *testing.T) {
+func TestJobsRunOneAfterAnotherAndAreCounted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, handlers{"k": fn(func(context.Context, *queue.Lease) error { return nil })},
 		func(b *bench) { b.cfg.Lanes["lane"] = 1 }).start()

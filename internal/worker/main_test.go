@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -19,7 +21,16 @@ import (
 	"orch/internal/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if raw := os.Getenv(processVariable); raw != "" {
+		if err := runProcess(raw); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // logBuffer is a log that can be read while it is written.
 type logBuffer struct {
@@ -97,6 +108,17 @@ func (b *bench) start() *bench {
 	queuetest.Wait(b.t, "ready", ready)
 	b.t.Cleanup(func() { stop(errors.New("the test is over")); w.HurryUp(); b.finish() })
 	return b
+}
+
+// listen wakes the worker as orch's listener does, until the test's end.
+func (b *bench) listen() {
+	b.t.Helper()
+	ctx, stop := context.WithCancelCause(context.WithoutCancel(b.t.Context()))
+	listener := processListener(testdb.ConnConfig(b.pool), b.w, b.cfg.Logger)
+	done := make(chan error, 1)
+	go func() { done <- listener.Run(ctx, func() {}) }()
+	b.t.Cleanup(func() { stop(nil); b.no(queuetest.Wait(b.t, "end of the listener", done)) })
+	queuetest.Until(b.t, "listening", listener.Connected)
 }
 
 // finish waits for the end of Run.

@@ -18,8 +18,8 @@ func proxied(t *testing.T, hs handlers, change ...func(*bench)) (*bench, *queuet
 	return benchOn(t, pool, queuetest.Pool(t, proxy.Config()), hs, change...), proxy
 }
 
-// A job that finishes while the database is away is recorded when it is back. Its slot stays taken until then.
-func TestCompletionWhileTheDatabaseIsAway(t *testing.T) {
+// Its slot stays taken until then.
+func TestJobThatFinishesWhileTheDatabaseIsAwayIsRecordedWhenItIsBack(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan *queue.Lease, 1), make(chan struct{})
 	b, proxy := proxied(t, handlers{"k": fn(func(_ context.Context, l *queue.Lease) error {
@@ -42,8 +42,53 @@ func TestCompletionWhileTheDatabaseIsAway(t *testing.T) {
 	queuetest.Until(t, "logged", func() bool { return b.log.count(`"queue call works again" call=end`) == 1 })
 }
 
-// Unless somebody else has it by then.
-func TestCompletionWhoseEpochIsGone(t *testing.T) {
+// One that claimed before would hold more than it has slots for.
+func TestSlotIsFreeOnlyWhenTheEndOfItsJobIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	began, goOn := make(chan *queue.Lease, 2), make(chan struct{})
+	b, proxy := proxied(t, handlers{"k": fn(func(_ context.Context, l *queue.Lease) error {
+		began <- l
+		<-goOn
+		return nil
+	})}, func(b *bench) { b.cfg.Lanes["lane"] = 1 })
+	b.start()
+	first, second := b.add(queue.Insert{Kind: "k"}), b.add(queue.Insert{Kind: "k"})
+	queuetest.Wait(t, "begin", began)
+	proxy.Set(queuetest.HoldAnswers, "commit\x00")
+	close(goOn)
+	b.until(first, queue.StateSucceeded)
+	equal(t, "busy", b.w.Lanes()["lane"].Busy, 1)
+	equal(t, "claimed", b.w.Stats().Claimed, 1)
+	proxy.Set(queuetest.Pass, "") // the answer is lost, and looked up
+	b.until(second, queue.StateSucceeded)
+	b.stats(worker.Stats{Claimed: 2, Succeeded: 2})
+}
+
+// While others run on.
+func TestSuccessesOfHandlersThatReturnTogetherAreWrittenTogether(t *testing.T) {
+	t.Parallel()
+	began, goOn := make(chan *queue.Lease, 20), make(chan struct{})
+	lasting, handler := block()
+	b := newBench(t, handlers{
+		"quick": fn(func(_ context.Context, l *queue.Lease) error { began <- l; <-goOn; return nil }),
+		"slow":  handler,
+	}, func(b *bench) { b.cfg.Lanes["lane"] = 21 }).start()
+	b.add(queue.Insert{Kind: "slow"})
+	queuetest.Wait(t, "the slow one's begin", lasting)
+	for range 20 {
+		b.add(queue.Insert{Kind: "quick"})
+	}
+	for range 20 {
+		queuetest.Wait(t, "begin", began)
+	}
+	close(goOn)
+	b.stats(worker.Stats{Claimed: 21, Succeeded: 20})
+	var transactions int
+	b.no(b.pool.QueryRow(t.Context(), `select count(distinct xmin::text) from jobs where state = 'succeeded'`).Scan(&transactions))
+	equal(t, "fewer transactions than jobs", transactions < 20, true)
+}
+
+func TestJobThatFinishesWhileTheDatabaseIsAwayIsNotRecordedWhenItsEpochIsOver(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan *queue.Lease, 1), make(chan struct{})
 	b, proxy := proxied(t, handlers{"k": fn(func(_ context.Context, l *queue.Lease) error {
@@ -65,7 +110,7 @@ func TestCompletionWhoseEpochIsGone(t *testing.T) {
 }
 
 // The answer to the COMMIT of a completion is lost, and nobody can be asked for a while: one end, counted once.
-func TestCompletionWhoseAnswerIsLost(t *testing.T) {
+func TestCompletionWhoseAnswerIsLostIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan *queue.Lease, 1), make(chan struct{})
 	b, proxy := proxied(t, handlers{"k": fn(func(_ context.Context, l *queue.Lease) error {
@@ -88,8 +133,7 @@ func TestCompletionWhoseAnswerIsLost(t *testing.T) {
 	equal(t, "total", counts[queue.StateSucceeded], 1)
 }
 
-// The stop doesn't wait for a database that doesn't come back.
-func TestStopWhileTheDatabaseIsAway(t *testing.T) {
+func TestStopDoesntWaitForADatabaseThatDoesntComeBack(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan *queue.Lease, 1), make(chan struct{})
 	b, proxy := proxied(t, handlers{"k": fn(func(_ context.Context, l *queue.Lease) error {
@@ -109,8 +153,32 @@ func TestStopWhileTheDatabaseIsAway(t *testing.T) {
 	equal(t, "stats", b.w.Stats().Succeeded, 0)
 }
 
-// An unreachable database is counted, logged once, and tried again on the poll, from the first moment.
-func TestUnreachableDatabase(t *testing.T) {
+// Nor for one that doesn't answer in the middle of writing ends. Nothing else here would end the wait in an hour.
+func TestStopDoesntWaitForAFlushThatHangs(t *testing.T) {
+	t.Parallel()
+	began, goOn := make(chan *queue.Lease, 1), make(chan struct{})
+	b, proxy := proxied(t, handlers{"k": fn(func(_ context.Context, l *queue.Lease) error {
+		began <- l
+		<-goOn
+		return nil
+	})}, func(b *bench) {
+		b.cfg.Queue = queue.New(b.through, queue.Config{LeaseTTL: time.Hour, QueryTimeout: time.Hour})
+		b.cfg.StopGrace = time.Hour
+	})
+	b.start()
+	id := b.add(queue.Insert{Kind: "k"})
+	queuetest.Wait(t, "begin", began)
+	proxy.Set(queuetest.HoldAnswers, "commit\x00")
+	close(goOn)
+	b.until(id, queue.StateSucceeded)
+	b.stop(errStop)
+	b.w.HurryUp()
+	b.finish()
+	proxy.Set(queuetest.Pass, "")
+}
+
+// From the first moment; it is logged once.
+func TestUnreachableDatabaseIsCountedAndRetried(t *testing.T) {
 	t.Parallel()
 	b, proxy := proxied(t, handlers{"k": fn(func(context.Context, *queue.Lease) error { return nil })},
 		func(b *bench) { b.cfg.Poll, b.cfg.Heartbeat = 10*time.Millisecond, time.Second })
@@ -130,7 +198,7 @@ func TestUnreachableDatabase(t *testing.T) {
 }
 
 // No beat comes through for the TTL less its margin: the handler is told, before anyone else may have the job.
-func TestSilenceEndsLeases(t *testing.T) {
+func TestLeasesAreGivenUpWhenNoBeatComesThrough(t *testing.T) {
 	t.Parallel()
 	began, handler := block()
 	b, proxy := proxied(t, handlers{"k": handler}, func(b *bench) {
@@ -147,8 +215,7 @@ func TestSilenceEndsLeases(t *testing.T) {
 	equal(t, "state", b.get(id).State, queue.StateRunning)
 	proxy.Set(queuetest.Pass, "")
 	// The handler has returned, so the first beat that comes through gives the row back, and it is claimed again.
-	b.until(id, queue.StateQueued)
-	equal(t, "attempt", b.get(id).Attempt, 0)
-	b.w.Wake("")
-	equal(t, "epoch", queuetest.Wait(t, "second begin", began).Job().Epoch, 2)
+	again := queuetest.Wait(t, "second begin", began).Job()
+	equal(t, "epoch", again.Epoch, 2)
+	equal(t, "attempt", again.Attempt, 1)
 }

@@ -4,36 +4,64 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"orch/internal/lifespan"
 	"orch/internal/queue"
 )
 
-// session is one Run. It lives under three contexts: the caller's, whose end is the first stop signal; hard, which
+// session is one Run. It lives under three contexts: that of the run, whose end is the first stop signal; hard, which
 // ends with the grace; and last, which ends with the time for releasing what is left then.
 type session struct {
-	w       *Worker
-	outages *outages
-	endHard context.CancelCauseFunc
-	endLast context.CancelCauseFunc
+	w         *Worker
+	outages   *outages
+	completer *queue.Completer
+	endRun    context.CancelCauseFunc
+	endHard   context.CancelCauseFunc
+	endLast   context.CancelCauseFunc
 
-	loops   sync.WaitGroup // lanes and the tick
-	working sync.WaitGroup // jobs whose handler runs or whose end isn't written
+	loops    sync.WaitGroup // lanes and the tick
+	working  sync.WaitGroup // jobs whose handler runs or whose end isn't written
+	handlers atomic.Int64   // handlers that run
+	beatenAt atomic.Int64   // boot clock, taken before the last beat that came through was sent
+	muted    atomic.Bool    // that is too long ago, so lanes wait for the next
 
 	mu         sync.Mutex
 	stopping   bool
 	abandoning bool // the grace is over
 	jobs       map[*queue.Lease]*entry
+	repos      []string
 }
 
 // entry is a job of this session.
 type entry struct {
 	beats   bool // its handler runs
 	counted bool // its end is in the stats
+	late    int  // beats for which its handler has run on without the lease
 }
 
-func newSession(w *Worker) *session {
-	return &session{w: w, outages: &outages{w: w, codes: map[string]string{}}, jobs: map[*queue.Lease]*entry{}}
+func newSession(w *Worker, endRun context.CancelCauseFunc) *session {
+	s := &session{w: w, endRun: endRun, outages: &outages{w: w, codes: map[string]string{}}, jobs: map[*queue.Lease]*entry{}}
+	s.completer = queue.NewCompleter(w.cfg.Queue, w.cfg.Worker, func() int { return int(s.handlers.Load()) })
+	return s
+}
+
+// look asks what the worker serves now. Beats tell the last answer: they run nobody else's code, so nobody delays them.
+func (s *session) look() queue.Worker {
+	repos := s.w.cfg.Repos()
+	s.mu.Lock()
+	s.repos = repos
+	s.mu.Unlock()
+	return s.self()
+}
+
+// self is who the worker is, and what it served when it looked last.
+func (s *session) self() queue.Worker {
+	self := s.w.cfg.Worker
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	self.Repos = s.repos
+	return self
 }
 
 // guard keeps a panic inside the unit of work that it happened in.
@@ -41,18 +69,23 @@ func (s *session) guard(_ context.Context, what string, fn func() error) error {
 	return lifespan.Guard(s.w.log, what, fn) //nolint:contextcheck // it logs, nothing else
 }
 
-// register writes the worker's row before anything is claimed; it returns false when the stop came first.
+// register writes the worker's row, and beats once, before anything is claimed; it returns false when the stop came
+// while the database was away. Who migrates looks at the rows after it said so: either it sees this one, or this beat
+// sees what it said.
 func (s *session) register(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		err := s.guard(ctx, "register worker", func() error {
-			return s.w.cfg.Queue.RegisterWorker(ctx, s.w.cfg.Worker)
+			if err := s.w.cfg.Queue.RegisterWorker(ctx, s.look()); err != nil {
+				return err
+			}
+			return s.sendBeat(ctx, nil)
 		})
 		if err == nil {
 			s.outages.over(ctx, "register")
-			return ctx.Err() == nil
+			return true
 		}
 		if ctx.Err() != nil {
-			return false
+			return true // the row may be there, and is to say goodbye
 		}
 		s.outages.failed(ctx, "register", err)
 		if !sleep(ctx, jittered(s.w.cfg.Poll)) {
@@ -73,10 +106,10 @@ func (s *session) start(ctx, hard, last context.Context) *beats {
 	return b
 }
 
-// tick calls OnTick once a poll, whatever the lanes do.
+// tick calls Tick once a poll, whatever the lanes do.
 func (s *session) tick(ctx context.Context) {
 	for sleep(ctx, jittered(s.w.cfg.Poll)) {
-		_ = s.guard(ctx, "tick", func() error { s.w.cfg.OnTick(); return nil }) // guard logged it
+		_ = s.guard(ctx, "tick", func() error { s.look(); s.w.cfg.Tick(ctx); return nil }) // guard logged it
 	}
 }
 
@@ -93,7 +126,26 @@ func (s *session) beaten() []*queue.Lease {
 	return leases
 }
 
-func (s *session) leaveBeat(lease *queue.Lease) {
+// late returns the leases whose handlers don't mind that they are lost, each once: nobody can end them, and they keep
+// their slots.
+func (s *session) late() []*queue.Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var leases []*queue.Lease
+	for lease, job := range s.jobs {
+		if !job.beats || !lease.Lost() {
+			continue
+		}
+		if job.late++; job.late == lateBeats {
+			leases = append(leases, lease)
+		}
+	}
+	return leases
+}
+
+// handlerReturned takes the lease out of the beat: nothing works on the job any more.
+func (s *session) handlerReturned(lease *queue.Lease) {
+	s.handlers.Add(-1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.jobs[lease].beats = false

@@ -32,6 +32,9 @@ func (w *Worker) Stats() Stats {
 	}
 }
 
+// CountError adds a call of the database that failed outside of the worker's own, such as the tick's.
+func (w *Worker) CountError() { w.stats.errors.Add(1) }
+
 // CountReaped adds jobs that the reaper of this process released or failed.
 func (w *Worker) CountReaped(n int) { w.stats.reaped.Add(int64(n)) }
 

@@ -43,7 +43,21 @@ func (s *session) stop(hard, last context.Context, b *beats) {
 		s.abandon(last, done)
 	}
 	b.stop()
+	s.closeCompleter(last)
 	s.farewell(last)
+}
+
+// closeCompleter doesn't wait for a flush that hangs: the leases in it were marked lost, or its COMMIT is on its way.
+func (s *session) closeCompleter(last context.Context) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.completer.Close(last)
+	}()
+	select {
+	case <-closed:
+	case <-last.Done():
+	}
 }
 
 // noMore is the moment after which no job begins. It returns those that have.
@@ -127,7 +141,7 @@ func (s *session) limitLast(hard, last context.Context) {
 func (s *session) farewell(last context.Context) {
 	ctx, cancel := context.WithTimeoutCause(last, farewellLimit, errTooLate)
 	defer cancel()
-	beat, err := s.w.cfg.Queue.Beat(ctx, s.w.cfg.Worker, nil)
+	beat, err := s.w.cfg.Queue.Beat(ctx, s.w.cfg.Worker, nil) // it serves no repository any more
 	s.w.stats.released.Add(int64(beat.Orphans))
 	if err == nil {
 		err = s.w.cfg.Queue.WorkerStopped(ctx, s.w.cfg.Worker)

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -17,8 +18,8 @@ import (
 
 var errStop = errors.New("stop")
 
-// Within the grace the running job finishes, is beaten until then, and nothing more is claimed.
-func TestStopWithinGrace(t *testing.T) {
+// It is beaten until then.
+func TestStopLetsTheRunningJobFinishAndClaimsNothingMore(t *testing.T) {
 	t.Parallel()
 	began, goOn := make(chan *queue.Lease, 1), make(chan struct{})
 	b := newBench(t, handlers{"k": fn(func(ctx context.Context, l *queue.Lease) error {
@@ -47,8 +48,7 @@ func TestStopWithinGrace(t *testing.T) {
 	equal(t, "worker's row", stopped, true)
 }
 
-// A handler that only follows lets go at the first signal.
-func TestStopReleasesFollowersAtOnce(t *testing.T) {
+func TestHandlerThatLetsGoAtTheFirstSignalIsReleasedAtOnce(t *testing.T) {
 	t.Parallel()
 	began := make(chan *queue.Lease, 1)
 	b := newBench(t, handlers{"k": fn(func(_ context.Context, l *queue.Lease) error {
@@ -68,7 +68,7 @@ func TestStopReleasesFollowersAtOnce(t *testing.T) {
 
 // Past the grace a job is lost first, then told, then released; Run returns without its handler, whose later writes
 // are refused.
-func TestStopPastGrace(t *testing.T) {
+func TestJobPastTheDeadlineIsReleasedReclaimedOnceAndItsHandlersWriteRefused(t *testing.T) {
 	t.Parallel()
 	began, causes, goOn, returned := make(chan *queue.Lease, 1), make(chan error, 1), make(chan struct{}), make(chan error, 1)
 	b := newBench(t, handlers{"k": fn(func(ctx context.Context, l *queue.Lease) error {
@@ -105,43 +105,53 @@ func TestStopPastGrace(t *testing.T) {
 	equal(t, "stats", b.w.Stats(), worker.Stats{Claimed: 1, Released: 1})
 }
 
-// Even when the release fails, the abandoned job's end is never recorded.
-func TestStopWhoseReleaseFails(t *testing.T) {
+// Its end is never recorded, whatever its handler does then. The row stays as it is until somebody finds the worker dead,
+// and no attempt is spent.
+func TestFailedReleaseStillAbandonsTheRun(t *testing.T) {
 	t.Parallel()
-	pool := testdb.New(t)
-	proxy := queuetest.NewProxy(t, testdb.ConnConfig(pool))
-	began, goOn := make(chan *queue.Lease, 2), make(chan struct{})
-	b := benchOn(t, pool, queuetest.Pool(t, proxy.Config()), handlers{
-		"stubborn": fn(func(_ context.Context, l *queue.Lease) error { began <- l; <-goOn; return nil }),
-		"failing": fn(func(ctx context.Context, l *queue.Lease) error {
-			began <- l
-			<-ctx.Done()
-			return errors.New("interrupted")
-		}),
-	}).start()
-	ids := []int64{b.add(queue.Insert{Kind: "stubborn"}), b.add(queue.Insert{Kind: "failing"})}
-	queuetest.Wait(t, "begin", began)
-	queuetest.Wait(t, "begin", began)
-	proxy.Set(queuetest.Refuse, "")
-	b.stop(errStop)
-	b.w.HurryUp()
-	b.finish()
-	proxy.Set(queuetest.Pass, "")
-	close(goOn)
-	for _, id := range ids {
-		job := b.get(id)
-		equal(t, "state", job.State, queue.StateRunning)
-		equal(t, "attempt", job.Attempt, 1)
+	goOn := make(chan struct{})
+	for name, then := range map[string]func() error{
+		"handler returns early":    func() error { return nil },
+		"handler returns a loss":   func() error { return queue.ErrLeaseLost },
+		"handler fails":            func() error { return errors.New("interrupted") },
+		"handler fails for good":   func() error { return queue.Terminal("interrupted", nil) },
+		"handler panics":           func() error { panic("interrupted") },
+		"handler returns too late": func() error { <-goOn; return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			began, returned := make(chan *queue.Lease, 1), make(chan struct{})
+			b, proxy := proxied(t, handlers{"k": fn(func(ctx context.Context, l *queue.Lease) error {
+				began <- l
+				<-ctx.Done()
+				defer close(returned)
+				return then()
+			})})
+			b.start()
+			id := b.add(queue.Insert{Kind: "k"})
+			queuetest.Wait(t, "begin", began)
+			proxy.Set(queuetest.Refuse, "")
+			b.stop(errStop)
+			b.w.HurryUp()
+			b.finish()
+			proxy.Set(queuetest.Pass, "")
+			if name == "handler returns too late" {
+				close(goOn)
+			}
+			queuetest.Wait(t, "the handler's end", returned)
+			equal(t, "state", b.get(id).State, queue.StateRunning)
+			equal(t, "stats", b.w.Stats(), worker.Stats{Claimed: 1, Errors: b.w.Stats().Errors})
+			// The next process of this root finds its predecessor dead.
+			jobs, err := queue.New(b.pool, queue.Config{}).ReleaseDead(t.Context(), b.cfg.Worker.RootID, func(queue.Worker) bool { return true })
+			b.no(err)
+			equal(t, "released", len(jobs), 1)
+			equal(t, "state", b.get(id).State, queue.StateQueued)
+			equal(t, "attempt", b.get(id).Attempt, 0)
+		})
 	}
-	// The next process of this root finds its predecessor dead.
-	jobs, err := queue.New(pool, queue.Config{}).ReleaseDead(t.Context(), b.cfg.Worker.RootID, func(queue.Worker) bool { return true })
-	b.no(err)
-	equal(t, "released", len(jobs), 2)
-	equal(t, "attempt", b.get(ids[0]).Attempt, 0)
 }
 
-// The second signal ends the grace.
-func TestHurryUp(t *testing.T) {
+func TestSecondSignalEndsTheGrace(t *testing.T) {
 	t.Parallel()
 	began, handler := block()
 	b := newBench(t, handlers{"k": handler}, func(b *bench) { b.cfg.StopGrace = time.Hour }).start()
@@ -155,8 +165,7 @@ func TestHurryUp(t *testing.T) {
 	equal(t, "state", b.get(id).State, queue.StateQueued)
 }
 
-// The answer of a claim comes after the stop: the job is given back without having begun.
-func TestClaimThatRacesTheStop(t *testing.T) {
+func TestJobWhoseClaimReturnsAfterTheStopIsReleasedWithoutStarting(t *testing.T) {
 	t.Parallel()
 	began, handler := block()
 	b := newBench(t, handlers{"k": handler}).start()
@@ -184,8 +193,32 @@ func TestClaimThatRacesTheStop(t *testing.T) {
 	equal(t, "claimed means released", b.w.Stats().Claimed, b.w.Stats().Released)
 }
 
+// A job that begins is told of the stop: were one begun beside the stop's list of those that have, it would never be, and
+// the stop would wait for it for an hour.
+func TestBeginIsAtomicWithTheStop(t *testing.T) {
+	t.Parallel()
+	pool := testdb.New(t)
+	hs := handlers{"k": fn(func(_ context.Context, l *queue.Lease) error { <-l.Stopping(); return queue.ErrStopping })}
+	b := benchOn(t, pool, pool, hs)
+	for range 20 {
+		b.add(queue.Insert{Kind: "k", MaxAttempts: 1})
+	}
+	for range 25 {
+		once := benchOn(t, pool, pool, hs, func(b *bench) { b.cfg.Lanes["lane"], b.cfg.StopGrace = 20, time.Hour }).start()
+		moment := rand.Int64N(6)
+		queuetest.Until(t, "some are claimed", func() bool { return once.w.Stats().Claimed >= moment })
+		once.stop(errStop)
+		once.finish()
+		stats := once.w.Stats()
+		equal(t, "given back", stats.Released, stats.Claimed)
+	}
+	counts, err := b.q.Counts(t.Context())
+	b.no(err)
+	equal(t, "queued", counts[queue.StateQueued], 20)
+}
+
 // Workers that start and stop while jobs come: each job runs, none twice at a time, none is left behind.
-func TestStartStopStress(t *testing.T) {
+func TestWorkersThatStartAndStopLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	pool := testdb.New(t)
 	var mu sync.Mutex

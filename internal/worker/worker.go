@@ -17,9 +17,13 @@ const (
 	defaultPoll      = 5 * time.Second
 	defaultHeartbeat = 15 * time.Second
 	defaultStopGrace = 30 * time.Second
+	defaultWaitLimit = 24 * time.Hour
 
 	beatsPerTTL = 3
 )
+
+// ErrSchemaNewer is what Run returns after it drained because the database is being migrated past this program.
+var ErrSchemaNewer = errors.New("the database is newer than this program")
 
 // Handler does the work of one kind of job.
 type Handler interface {
@@ -40,13 +44,16 @@ type Config struct {
 	Lanes    map[string]int     // lane → slots
 	Handlers map[string]Handler // by kind
 	KindLane map[string]string  // kind → lane
+	Repos    func() []string    // repositories whose jobs it takes, asked before each claim and tick; nil = none
 
+	// Zero durations mean the default, negative ones are refused.
 	Poll      time.Duration // how often each lane looks without being woken, ± 10 %; default 5 s
 	Heartbeat time.Duration // default 15 s; at least three must fit the lease's TTL
 	StopGrace time.Duration // how long running jobs may go on after the first stop signal; default 30 s
+	WaitLimit time.Duration // a job that has waited for longer is logged, once an hour; default 24 h
 
-	Logger *slog.Logger // nil = silent
-	OnTick func()       // called once a poll, lanes busy or not
+	Tick   func(ctx context.Context) // called once a poll, lanes busy or not
+	Logger *slog.Logger              // nil = silent
 }
 
 // Worker runs handlers on claimed jobs. It is safe for concurrent use; Run runs once at a time.
@@ -55,6 +62,7 @@ type Worker struct {
 	log   *slog.Logger
 	lanes map[string]*lane
 	stats counters
+	waits waits
 
 	beatNow   chan struct{}
 	hurry     chan struct{}
@@ -63,17 +71,8 @@ type Worker struct {
 
 // New makes a Worker, and refuses a configuration that can't work.
 func New(cfg Config) (*Worker, error) {
-	setDefault(&cfg.Poll, defaultPoll)
-	setDefault(&cfg.Heartbeat, defaultHeartbeat)
-	setDefault(&cfg.StopGrace, defaultStopGrace)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.OnTick == nil {
-		cfg.OnTick = func() {}
-	}
-	if cfg.Queue == nil {
-		return nil, errors.New("make worker: no queue")
+	if err := cfg.complete(); err != nil {
+		return nil, fmt.Errorf("make worker: %w", err)
 	}
 	if ttl := cfg.Queue.LeaseTTL(); cfg.Heartbeat*beatsPerTTL > ttl {
 		return nil, fmt.Errorf("make worker: %d heartbeats of %s don't fit the lease TTL of %s", beatsPerTTL, cfg.Heartbeat, ttl)
@@ -83,7 +82,7 @@ func New(cfg Config) (*Worker, error) {
 		if slots <= 0 {
 			return nil, fmt.Errorf("make worker: lane %q has %d slots", name, slots)
 		}
-		lanes[name] = &lane{name: name, slots: slots, wake: make(chan struct{}, 1)}
+		lanes[name] = &lane{name: name, slots: slots, wake: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
 	}
 	for kind := range cfg.Handlers {
 		l := lanes[cfg.KindLane[kind]]
@@ -94,21 +93,52 @@ func New(cfg Config) (*Worker, error) {
 		slices.Sort(l.kinds)
 	}
 	return &Worker{
-		cfg: cfg, log: cfg.Logger, lanes: lanes,
+		cfg: cfg, log: cfg.Logger, lanes: lanes, waits: waits{logged: map[int64]time.Time{}},
 		beatNow: make(chan struct{}, 1), hurry: make(chan struct{}),
 	}, nil
 }
 
-func setDefault(d *time.Duration, value time.Duration) {
-	if *d <= 0 {
-		*d = value
+// complete fills in what was left out.
+func (cfg *Config) complete() error {
+	for _, d := range []struct {
+		what  string
+		value *time.Duration
+		usual time.Duration
+	}{
+		{"poll", &cfg.Poll, defaultPoll},
+		{"heartbeat", &cfg.Heartbeat, defaultHeartbeat},
+		{"stop grace", &cfg.StopGrace, defaultStopGrace},
+		{"wait limit", &cfg.WaitLimit, defaultWaitLimit},
+	} {
+		switch {
+		case *d.value < 0:
+			return fmt.Errorf("a %s of %s", d.what, *d.value)
+		case *d.value == 0:
+			*d.value = d.usual
+		}
 	}
+	if cfg.Queue == nil {
+		return errors.New("no queue")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Tick == nil {
+		cfg.Tick = func(context.Context) {}
+	}
+	if cfg.Repos == nil {
+		cfg.Repos = func() []string { return nil }
+	}
+	return nil
 }
 
-// Run works until ctx is over, then stops gracefully: see doc.go. It returns nil, also when jobs had to be abandoned.
+// Run works until ctx is over, then stops gracefully: see doc.go. It returns nil, also when jobs had to be abandoned,
+// or ErrSchemaNewer when it stopped by itself.
 func (w *Worker) Run(ctx context.Context, ready func()) error {
-	s := newSession(w)
+	ctx, endRun := context.WithCancelCause(ctx)
+	defer endRun(nil)
 	life := context.WithoutCancel(ctx)
+	s := newSession(w, endRun)
 	hard, endHard := context.WithCancelCause(life) // ends with the grace
 	defer endHard(queue.ErrStopping)
 	last, endLast := context.WithCancelCause(life) // ends with the time for releasing what is left then
@@ -116,12 +146,14 @@ func (w *Worker) Run(ctx context.Context, ready func()) error {
 	s.endHard, s.endLast = endHard, endLast
 
 	ready()
-	if !s.register(ctx) {
-		return nil
+	if s.register(ctx) {
+		beats := s.start(ctx, hard, last)
+		<-ctx.Done()
+		s.stop(hard, last, beats)
 	}
-	beats := s.start(ctx, hard, last)
-	<-ctx.Done()
-	s.stop(hard, last, beats)
+	if errors.Is(context.Cause(ctx), ErrSchemaNewer) {
+		return ErrSchemaNewer
+	}
 	return nil
 }
 

@@ -1,4 +1,11 @@
 // Package database says how to reach the database, runs the private one, and keeps the schema this program's.
+//
+// # A migration and living workers
+//
+// A worker must not meet a schema that its program doesn't know. So Migrate announces in the row of the instance what it
+// migrates to, and renews that while it waits: workers of older programs see it with their next beat, claim nothing more
+// and end when their jobs have. Once no worker of an older program lives, the migrations are applied. A program that
+// starts meanwhile and is older than the announced schema waits too. An announcement that nobody renews runs out.
 package database
 
 import (
@@ -9,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/config"
 	"orch/internal/db"
@@ -75,55 +83,109 @@ func startPostgres(ctx context.Context, cfg *config.Config, log *slog.Logger) (*
 // With runs fn on a connection to the database, starting the private PostgreSQL for that time when nobody else
 // runs it. It is for commands that work without a server, such as `orch migrate`.
 func With(ctx context.Context, cfg *config.Config, log *slog.Logger, fn func(ctx context.Context, conn *pgx.Conn) error) (err error) {
-	conn, err := ConnConfig(cfg)
-	if errors.Is(err, pgembed.ErrNotRunning) {
-		if err := root.Prepare(cfg.Data.Root); err != nil {
-			return err
-		}
-		server, startErr := startPostgres(ctx, cfg, log)
-		if startErr != nil {
-			return startErr
-		}
-		defer func() {
-			stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopTimeout)
-			defer cancel()
-			err = errors.Join(err, server.Stop(stop))
-		}()
-		conn = server.ConnConfig(pgembed.Database)
-	} else if err != nil {
+	conn, stop, err := reach(ctx, cfg, log)
+	if err != nil {
 		return err
 	}
-	c, err := pgx.ConnectConfig(ctx, conn)
+	defer func() { err = errors.Join(err, stop()) }()
+	c, err := Connect(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("connect to the database: %s", db.Code(err))
 	}
-	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
+	defer Close(ctx, c)
 	return fn(ctx, c)
+}
+
+// WithPool is With for what needs a pool.
+func WithPool(ctx context.Context, cfg *config.Config, log *slog.Logger, fn func(ctx context.Context, pool *pgxpool.Pool) error) (err error) {
+	conn, stop, err := reach(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	pool, err := db.Open(ctx, db.Config{Conn: conn, MaxConns: 2, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return fn(ctx, pool)
+}
+
+// reach says how to reach the database, and starts the private PostgreSQL when nobody runs it; stop ends it again.
+func reach(ctx context.Context, cfg *config.Config, log *slog.Logger) (conn *pgx.ConnConfig, stop func() error, err error) {
+	conn, err = ConnConfig(cfg)
+	if err == nil {
+		return conn, func() error { return nil }, nil
+	}
+	if !errors.Is(err, pgembed.ErrNotRunning) {
+		return nil, nil, err
+	}
+	if err := root.Prepare(cfg.Data.Root); err != nil {
+		return nil, nil, err
+	}
+	server, err := startPostgres(ctx, cfg, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	return server.ConnConfig(pgembed.Database), func() error {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopTimeout)
+		defer cancel()
+		return server.Stop(ending)
+	}, nil
+}
+
+// closeTimeout bounds a goodbye.
+const closeTimeout = time.Second
+
+// Connect opens a connection beside the pool, under the same limits.
+func Connect(ctx context.Context, conn *pgx.ConnConfig) (*pgx.Conn, error) {
+	return db.Connect(ctx, db.Config{Conn: conn})
+}
+
+// Close says goodbye to the server, for no longer than a moment and also when ctx is over.
+func Close(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	_ = conn.Close(ctx) // gone either way
 }
 
 // Migrator applies and checks this program's migrations.
 func Migrator(log *slog.Logger) (*db.Migrator, error) { return db.NewMigrator(migrations.Files, log) }
 
-// EnsureSchema brings the database to this program's schema, or says why that can't or mustn't be done here. fatal errors
-// don't go away by waiting.
-func EnsureSchema(ctx context.Context, conn *pgx.ConnConfig, migrate bool, log *slog.Logger) error {
-	migrator, err := Migrator(log)
+// Newest is the number of the newest migration that this program knows.
+func Newest() (int, error) {
+	known, err := db.LoadMigrations(migrations.Files)
+	return len(known), err
+}
+
+// EnsureSchema says what keeps a process from working on this schema. With migrate it brings the database to this program's
+// schema first.
+func EnsureSchema(ctx context.Context, conn *pgx.Conn, migrate bool, cfg MigrateConfig) error {
+	migrator, err := Migrator(cfg.Logger)
 	if err != nil {
 		return err
 	}
-	c, err := pgx.ConnectConfig(ctx, conn.Copy())
-	if err != nil {
-		return fmt.Errorf("connect to the database: %w", err)
-	}
-	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
-	status, err := migrator.Status(ctx, c)
+	status, err := migrator.Status(ctx, conn)
 	if err != nil {
 		return err
 	}
 	err = status.Err()
 	var pending *db.PendingError
-	if migrate && (errors.Is(err, db.ErrNotMigrated) || errors.As(err, &pending)) {
-		_, err = migrator.Apply(ctx, c)
+	switch {
+	case err == nil:
+		return refuseAnnounced(ctx, conn, len(status.Applied))
+	case migrate && (errors.Is(err, db.ErrNotMigrated) || errors.As(err, &pending)):
+		_, err = Migrate(ctx, conn, migrator, cfg)
 	}
 	return err
+}
+
+// Verify says what keeps a command from working on this schema.
+func Verify(ctx context.Context, pool *pgxpool.Pool) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to the database: %w", err)
+	}
+	defer conn.Release()
+	return EnsureSchema(ctx, conn.Conn(), false, MigrateConfig{Logger: slog.New(slog.DiscardHandler)})
 }

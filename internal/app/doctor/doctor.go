@@ -124,11 +124,11 @@ func examineDatabase(ctx context.Context, cfg *config.Config) Finding {
 	if err != nil {
 		return Finding{"database", Failed, err.Error(), "correct ORCH_DATABASE_URL"}
 	}
-	c, err := pgx.ConnectConfig(ctx, conn)
+	c, err := database.Connect(ctx, conn)
 	if err != nil {
 		return Finding{"database", Failed, db.Code(err) + whichDatabase(cfg, conn, err), "is it up, and may this user connect?"}
 	}
-	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
+	defer database.Close(ctx, c)
 	migrator, err := database.Migrator(slog.New(slog.DiscardHandler))
 	if err != nil {
 		return Finding{"database", Failed, err.Error(), ""}

@@ -8,6 +8,7 @@ import (
 	"orch/api"
 	"orch/internal/httpapi"
 	"orch/internal/queue"
+	"orch/internal/task"
 )
 
 // Jobs is httpapi.Jobs.
@@ -85,6 +86,39 @@ func (a Jobs) CancelJob(ctx context.Context, id int64, _ string) (api.Job, error
 			"the job moves task "+keys[*job.TaskID]+": cancel the task, its job ends with it")
 	}
 	if _, err := a.Jobs.Cancel(ctx, id); err != nil {
+		return api.Job{}, err
+	}
+	return a.GetJob(ctx, id)
+}
+
+// RetryJob implements httpapi.Jobs. A job that moved a task isn't retried: the task may have gone on, with another job.
+// The clean-up after a task is: nothing else would bring it back.
+func (a Jobs) RetryJob(ctx context.Context, id int64, _ string) (api.Job, error) {
+	job, err := a.Jobs.Get(ctx, id)
+	if errors.Is(err, queue.ErrNotFound) {
+		return api.Job{}, noJob(id)
+	}
+	if err != nil {
+		return api.Job{}, err
+	}
+	if job.TaskID != nil && job.Kind != task.KindRetire {
+		keys, err := a.Tasks.Keys(ctx, []int64{*job.TaskID})
+		if err != nil {
+			return api.Job{}, err
+		}
+		key := keys[*job.TaskID]
+		return api.Job{}, httpapi.Conflict("job_of_task",
+			"the job belongs to task "+key+": retry the task, with `orch task retry "+key+"`")
+	}
+	_, err = a.Jobs.Requeue(ctx, id)
+	switch {
+	case errors.Is(err, queue.ErrNotFound): // pruned in this moment
+		return api.Job{}, noJob(id)
+	case errors.Is(err, queue.ErrNotEnded):
+		return api.Job{}, httpapi.Conflict("job_not_failed", "only a job that failed or was cancelled is retried")
+	case errors.Is(err, queue.ErrDuplicate):
+		return api.Job{}, httpapi.Conflict("job_has_twin", "the same work is queued or running already, as another job")
+	case err != nil:
 		return api.Job{}, err
 	}
 	return a.GetJob(ctx, id)

@@ -38,7 +38,8 @@ func (a Tasks) CreateTask(ctx context.Context, n httpapi.NewTask) (api.Task, err
 	if add.Location == "" {
 		add.Location, add.BaseBranch = repo.Location, repo.Base
 	}
-	if n.Adhoc != nil {
+	if n.Adhoc != nil { // nobody else knows the repository, or has it on disk
+		add.Root = a.Root
 		if add.Repo, err = a.Tasks.RepoName(ctx, add.Location, catalog.RepoName(add.Location), a.taken(ctx)); err != nil {
 			return api.Task{}, err
 		}

@@ -39,7 +39,7 @@ type Snapshot struct {
 // Queue implements httpapi.QueueSource.
 func (a Snapshot) Queue(ctx context.Context) (api.Queue, error) {
 	q := api.Queue{GeneratedAt: time.Now().UTC(), Instance: a.instance(), Config: a.configState(ctx), Worker: a.workerState()}
-	for _, fill := range []func(context.Context, *api.Queue) error{a.fillJobs, a.fillRunning, a.fillTasks, a.fillMerges, a.fillAgents} {
+	for _, fill := range []func(context.Context, *api.Queue) error{a.fillPaused, a.fillJobs, a.fillRunning, a.fillTasks, a.fillMerges, a.fillAgents} {
 		if err := fill(ctx, &q); err != nil {
 			return api.Queue{}, err
 		}
@@ -97,6 +97,17 @@ func (a Snapshot) workerStatus() string {
 	default:
 		return string(state)
 	}
+}
+
+func (a Snapshot) fillPaused(ctx context.Context, q *api.Queue) error {
+	paused, err := a.Jobs.Pauses(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range paused[:min(len(paused), shownRows)] {
+		q.Paused = append(q.Paused, shownPause(p))
+	}
+	return nil
 }
 
 func (a Snapshot) fillJobs(ctx context.Context, q *api.Queue) error {

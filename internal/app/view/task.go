@@ -41,7 +41,7 @@ func (a Tasks) GetTask(ctx context.Context, key string) (api.TaskDetail, error) 
 	if err != nil {
 		return api.TaskDetail{}, err
 	}
-	detail := api.TaskDetail{Task: a.shown(ctx, t), Events: []api.TaskEvent{}, Runs: []api.Run{}}
+	detail := api.TaskDetail{Task: a.shown(ctx, t), Paused: []api.Pause{}, Events: []api.TaskEvent{}, Runs: []api.Run{}}
 	job, err := a.Jobs.ActiveForTask(ctx, t.ID)
 	if err != nil {
 		return api.TaskDetail{}, err
@@ -49,6 +49,9 @@ func (a Tasks) GetTask(ctx context.Context, key string) (api.TaskDetail, error) 
 	if job != nil {
 		shown := shownJob(*job, t.Key)
 		detail.Job = &shown
+		if detail.Paused, err = a.pausesOf(ctx, t, *job); err != nil {
+			return api.TaskDetail{}, err
+		}
 	}
 	runs, err := a.Runs.Latest(ctx, t.ID, shownRuns)
 	if err != nil {

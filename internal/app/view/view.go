@@ -3,6 +3,8 @@
 package view
 
 import (
+	"github.com/google/uuid"
+
 	"orch/internal/agent"
 	"orch/internal/app/catalog"
 	"orch/internal/forge"
@@ -19,4 +21,5 @@ type Sources struct {
 	Tasks   *task.Store
 	Runs    *agent.Runs
 	Leases  *lease.Store
+	Root    uuid.UUID // data root of this server; tasks with a repository of their own are done there
 }

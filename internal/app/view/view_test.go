@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
 	"orch/internal/agent"
@@ -35,6 +36,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // repositories only those in gated are landed on.
 func newSources(t *testing.T, gated ...string) (sources view.Sources, auto *testgit.Repo) {
 	t.Helper()
+	return sourcesOn(t, testdb.New(t), gated...)
+}
+
+func sourcesOn(t *testing.T, pool *pgxpool.Pool, gated ...string) (sources view.Sources, auto *testgit.Repo) {
+	t.Helper()
 	dir := t.TempDir()
 	auto = testgit.New(t, map[string]string{"README": "auto\n"})
 	manual := testgit.New(t, map[string]string{"README": "manual\n"})
@@ -52,7 +58,6 @@ func newSources(t *testing.T, gated ...string) (sources view.Sources, auto *test
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool := testdb.New(t)
 	store, err := task.NewStore(pool, task.StoreConfig{
 		Catalog: known, StopLandingTx: func(context.Context, pgx.Tx, int64) (bool, error) { return true, nil },
 	})
@@ -136,6 +141,7 @@ func TestNotFound(t *testing.T) {
 		"task's jobs": {func() error { _, err := jobs.ListJobs(ctx, httpapi.JobFilter{Task: "nope-1"}); return err }, "task nope-1"},
 		"job":         {func() error { _, err := jobs.GetJob(ctx, 9); return err }, "job 9"},
 		"cancel job":  {func() error { _, err := jobs.CancelJob(ctx, 9, "cli"); return err }, "job 9"},
+		"retry job":   {func() error { _, err := jobs.RetryJob(ctx, 9, "cli"); return err }, "job 9"},
 		"run":         {func() error { _, err := runs.GetRun(ctx, id); return err }, "run " + id.String()},
 		"log":         {func() error { _, _, err := runs.LogBounds(ctx, id); return err }, "log of the run " + id.String()},
 	} {

@@ -27,6 +27,7 @@ type Backend struct {
 	jobs    []api.Job
 	runs    map[uuid.UUID]*Run
 	checks  []api.Check
+	pauses  []api.Pause
 	queue   func(context.Context) (api.Queue, error)
 }
 

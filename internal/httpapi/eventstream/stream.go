@@ -27,13 +27,13 @@ func Open(w http.ResponseWriter) (*Stream, error) {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no")
 	s.w.WriteHeader(http.StatusOK)
-	if err := s.send("retry: 1000\n\n"); err != nil {
+	if err := s.write("retry: 1000\n\n"); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Stream) send(text string) error {
+func (s *Stream) write(text string) error {
 	if err := s.control.SetWriteDeadline(time.Now().Add(sendWithin)); err != nil {
 		return fmt.Errorf("send an event: %w", err)
 	}
@@ -47,7 +47,7 @@ func (s *Stream) send(text string) error {
 }
 
 // Beat sends a comment, which shows both sides that the other one is there.
-func (s *Stream) Beat() error { return s.send(": alive\n\n") }
+func (s *Stream) Beat() error { return s.write(": alive\n\n") }
 
 // Event sends an event with data as JSON. An empty id leaves the one before in force.
 func (s *Stream) Event(kind, id string, data any) error {
@@ -59,5 +59,5 @@ func (s *Stream) Event(kind, id string, data any) error {
 	if id != "" {
 		text = "id: " + id + "\n" + text
 	}
-	return s.send(text)
+	return s.write(text)
 }

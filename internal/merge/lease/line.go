@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"orch/internal/db"
 )
 
 // inLine is the part of a query that finds who stands in line for a target ($1, $2), with the time to live in
@@ -55,7 +57,7 @@ func (s *Store) WakeTx(ctx context.Context, tx pgx.Tx, repo, target string, exce
 	if err != nil {
 		return fmt.Errorf("wake the first in the merge line: %w", err)
 	}
-	if _, err := tx.Exec(ctx, `select pg_notify('orch_jobs', $1)`, lane); err != nil {
+	if _, err := tx.Exec(ctx, `select pg_notify('orch_jobs', $1) where `+db.NotifyRoom, lane); err != nil {
 		return fmt.Errorf("wake the merge lane: %w", err)
 	}
 	return nil

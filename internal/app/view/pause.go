@@ -1,0 +1,107 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"orch/api"
+	"orch/internal/httpapi"
+	"orch/internal/queue"
+	"orch/internal/task"
+)
+
+// lanes are those that jobs are in.
+func lanes() []string { return []string{task.LaneAgents, task.LaneMerge, task.LaneSystem} }
+
+// Pause implements httpapi.Jobs.
+func (a Jobs) Pause(ctx context.Context, p httpapi.NewPause) (api.Pause, error) {
+	if err := a.checkHeld(ctx, p.Held); err != nil {
+		return api.Pause{}, err
+	}
+	pause := queue.Pause{Scope: queue.PauseScope(p.Scope), Name: p.Name, Reason: p.Reason, Actor: p.Actor}
+	if err := a.Jobs.Pause(ctx, pause); err != nil {
+		return api.Pause{}, err
+	}
+	paused, err := a.Jobs.Pauses(ctx)
+	if err != nil {
+		return api.Pause{}, err
+	}
+	for _, found := range paused {
+		if found.Scope == pause.Scope && found.Name == pause.Name {
+			return shownPause(found), nil
+		}
+	}
+	return shownPause(pause), nil // resumed by somebody in this moment
+}
+
+// Resume implements httpapi.Jobs.
+func (a Jobs) Resume(ctx context.Context, what httpapi.Held) (bool, error) {
+	was, err := a.Jobs.Resume(ctx, queue.PauseScope(what.Scope), what.Name)
+	if err != nil || was {
+		return was, err
+	}
+	return false, a.checkHeld(ctx, what)
+}
+
+// checkHeld refuses a name that means nothing: a pause that holds back nothing would lull whoever made it.
+func (a Jobs) checkHeld(ctx context.Context, what httpapi.Held) error {
+	if what.Scope == api.PauseLane {
+		if !slices.Contains(lanes(), what.Name) {
+			return httpapi.Invalid("lane", fmt.Sprintf("no lane is called %q; there are: %s", what.Name, strings.Join(lanes(), ", ")))
+		}
+		return nil
+	}
+	known, err := a.repoNames(ctx)
+	if err != nil || slices.Contains(known, what.Name) {
+		return err
+	}
+	seen, err := a.Tasks.List(ctx, task.Filter{Repo: what.Name, Limit: 1})
+	if err != nil || len(seen) > 0 {
+		return err
+	}
+	if len(known) == 0 {
+		return httpapi.Invalid("repo", fmt.Sprintf("no repository is called %q, and none is configured", what.Name))
+	}
+	return httpapi.Invalid("repo", fmt.Sprintf("no repository is called %q; there are: %s", what.Name, strings.Join(known, ", ")))
+}
+
+// repoNames are the repositories of orch.yaml, and those that are paused: another server of this database may have
+// them.
+func (a Jobs) repoNames(ctx context.Context) ([]string, error) {
+	names := slices.Clone(a.Catalog.Current(ctx).RepoNames())
+	paused, err := a.Jobs.Pauses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range paused {
+		if p.Scope == queue.PauseRepo {
+			names = append(names, p.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+func shownPause(p queue.Pause) api.Pause {
+	return api.Pause{Scope: api.PauseScope(p.Scope), Name: p.Name, Reason: p.Reason, Actor: p.Actor, Since: p.At.UTC()}
+}
+
+// pausesOf are the pauses that hold back a task's job: a queued one that no living run pins.
+func (a Tasks) pausesOf(ctx context.Context, t task.Task, job queue.Job) ([]api.Pause, error) {
+	holding := []api.Pause{}
+	if job.State != queue.StateQueued || job.RunID != nil {
+		return holding, nil
+	}
+	paused, err := a.Jobs.Pauses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range paused {
+		if p.Scope == queue.PauseLane && p.Name == job.Lane || p.Scope == queue.PauseRepo && p.Name == t.Repo {
+			holding = append(holding, shownPause(p))
+		}
+	}
+	return holding, nil
+}

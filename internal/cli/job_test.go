@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"orch/api"
+	"orch/internal/httpapi"
+)
+
+func TestJobRetry(t *testing.T) {
+	t.Parallel()
+	b, dataRoot := serve(t)
+	b.AddJob(api.Job{ID: 1, State: api.JobFailed, Attempt: 3, MaxAttempts: 4})
+	b.AddJob(api.Job{ID: 2, State: api.JobCancelled})
+	if out, _ := orch(t, exitDone, dataRoot, "job", "retry", "1"); out != "job 1 is queued; attempt 3 of 4\n" {
+		t.Errorf("printed %q", out)
+	}
+	out, _ := orch(t, exitDone, dataRoot, "job", "retry", "2", "--json")
+	if j := decode[api.Job](t, out); j.ID != 2 || j.State != api.JobQueued {
+		t.Errorf("printed %s", out)
+	}
+	orch(t, exitFailed, dataRoot, "job", "retry", "1")
+	orch(t, exitFailed, dataRoot, "job", "retry", "9")
+	orch(t, exitUsage, dataRoot, "job", "retry")
+}
+
+// piece is what `job log --json` prints.
+type piece struct {
+	RunID  uuid.UUID `json:"run_id"`
+	Offset *int64    `json:"offset"`
+	Text   string    `json:"text"`
+	End    *int64    `json:"end"`
+}
+
+func TestJobLogAsJSON(t *testing.T) {
+	t.Parallel()
+	b, dataRoot := serve(t)
+	run := b.AddRun()
+	b.AddJob(api.Job{ID: 1, State: api.JobRunning, RunID: &run.ID})
+	read := func() piece {
+		out, told := orch(t, exitDone, dataRoot, "job", "log", "1", "--json")
+		if told != "" {
+			t.Errorf("told %q", told)
+		}
+		return decode[piece](t, out)
+	}
+	if p := read(); p.RunID != run.ID || p.Text != "" || p.Offset == nil || *p.Offset != 0 || p.End == nil || *p.End != 0 {
+		t.Errorf("nothing written yet: %+v", p)
+	}
+	long := strings.Repeat("0123456789abcde\n", 100_000) // longer than one answer
+	write(t, run, "\xff\n"+long)
+	if p := read(); p.Text != "\ufffd\n"+long || *p.Offset != 0 || *p.End != 1_600_002 {
+		t.Errorf("from %d to %d, %d bytes", *p.Offset, *p.End, len(p.Text))
+	}
+	run.Drop(1_600_000)
+	if p := read(); p.Text != "e\n" || *p.Offset != 1_600_000 || *p.End != 1_600_002 {
+		t.Errorf("after a rotation: %+v", p)
+	}
+	orch(t, exitFailed, dataRoot, "job", "log", "9", "--json")
+}
+
+func TestJobLogFollowedAsJSON(t *testing.T) {
+	t.Parallel()
+	b, dataRoot := serve(t)
+	run := b.AddRun()
+	b.AddJob(api.Job{ID: 1, State: api.JobRunning, RunID: &run.ID})
+	write(t, run, "hello\n")
+	run.End(httpapi.RunEnd{Ended: "exited", ExitCode: new(3)})
+	out, _ := orch(t, exitDone, dataRoot, "job", "log", "1", "--follow", "--json")
+	lines := json.NewDecoder(strings.NewReader(out))
+	var first piece
+	if err := lines.Decode(&first); err != nil || first.RunID != run.ID || first.Text != "hello\n" || *first.Offset != 0 || *first.End != 6 {
+		t.Errorf("%+v, %v", first, err)
+	}
+	var end api.RunEnd
+	if err := lines.Decode(&end); err != nil || end.RunID != run.ID || *end.ExitCode != 3 || end.LogEnd != 6 {
+		t.Errorf("%+v, %v", end, err)
+	}
+	if strings.Count(out, "\n") != 2 {
+		t.Errorf("printed %q", out)
+	}
+}
+
+func TestJobLogAsText(t *testing.T) {
+	t.Parallel()
+	b, dataRoot := serve(t)
+	run := b.AddRun()
+	b.AddJob(api.Job{ID: 1, State: api.JobSucceeded, RunID: &run.ID})
+	write(t, run, "hello\nworld\n")
+	run.Drop(6)
+	run.End(httpapi.RunEnd{Ended: "exited", ExitCode: new(0)})
+	for _, flags := range [][]string{nil, {"--follow"}} {
+		out, told := orch(t, exitDone, dataRoot, append([]string{"job", "log", "1"}, flags...)...)
+		if out != "world\n" || !strings.HasPrefix(told, "orch: 6 bytes were dropped here") {
+			t.Errorf("%v: printed %q, told %q", flags, out, told)
+		}
+	}
+}
+
+func write(t *testing.T, run interface{ Write(p []byte) (int, error) }, text string) {
+	t.Helper()
+	if _, err := run.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+}

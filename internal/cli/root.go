@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"orch/internal/app/database"
+	"orch/internal/app/start"
+	"orch/internal/db"
+	"orch/internal/process"
+	"orch/internal/root"
+)
+
+type rootCommand struct {
+	Status rootStatusCommand `cmd:"" default:"1" help:"Show whether data root and database belong together, and who works there (the default)."`
+	Bind   rootBindCommand   `cmd:"" help:"Make a data root for the database of ORCH_DATABASE_URL, on a host that is to run only \"orch worker\"."`
+	Accept rootAcceptCommand `cmd:"" help:"Make a data root and a database fit again, one of which was restored on purpose."`
+}
+
+type rootStatusCommand struct{}
+
+// Run shows what data root and database say about each other, and changes nothing. It fails when they don't fit.
+func (c *rootStatusCommand) Run(s *session) error {
+	var st root.Status
+	look := func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		st, err = root.Inspect(ctx, s.cfg.Data.Root, pool)
+		return err
+	}
+	var err error
+	if root.Bound(s.cfg.Data.Root) != nil { // the verdict says it; no database is asked, or started, for that
+		err = look(s.ctx, nil)
+	} else {
+		err = database.WithPool(s.ctx, s.cfg, s.quietLogger(), look)
+	}
+	if st.Path == "" {
+		return err
+	}
+	if s.global.JSON {
+		if err := s.printJSON(st); err != nil {
+			return err
+		}
+	} else {
+		s.printRoot(st)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("ask the database: %s", db.Code(err))
+	case !st.Fits:
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
+
+func (s *session) printRoot(st root.Status) {
+	s.print("data root  %s", st.Path)
+	if m := st.Marker; m != nil {
+		s.print("marker     generation %d, root %s, of the database %s%s", m.Generation, m.RootID, m.InstanceID, forTests(m.Testing))
+	}
+	if d := st.Database; d != nil {
+		known := "doesn't know the root"
+		if st.Row != nil {
+			known = fmt.Sprintf("generation %d", st.Row.Generation)
+		}
+		s.print("database   %s, %s, set-up %s%s", known, d.InstanceID, d.Setup, forTests(d.Testing))
+	}
+	if len(st.Holders) > 0 {
+		holders := make([]string, len(st.Holders))
+		for i, h := range st.Holders {
+			holders[i] = fmt.Sprintf("%s with pid %d", h.Program, h.PID)
+		}
+		s.print("in use by  %s", strings.Join(holders, ", "))
+	}
+	s.print("verdict    %s", st.Verdict)
+}
+
+func forTests(marked bool) string {
+	if marked {
+		return ", for tests"
+	}
+	return ""
+}
+
+type rootBindCommand struct{}
+
+var errOwnDatabase = errors.New("ORCH_DATABASE_URL is empty, and a private PostgreSQL is for its own data root only: " +
+	"set the URL of the database that the servers use, or start `orch serve`, which binds its data root itself")
+
+// Run does for a host of workers what `orch serve` does at its start.
+func (c *rootBindCommand) Run(s *session) error {
+	if s.cfg.Database.Private() {
+		return errOwnDatabase
+	}
+	if root.Bound(s.cfg.Data.Root) == nil {
+		return s.bound("was bound before", nil)
+	}
+	pool, data, err := start.Open(s.ctx, start.Config{Config: s.cfg, MaxConns: 2, Logger: s.quietLogger(), FailUnready: true})
+	if db.Unreachable(err) {
+		return fmt.Errorf("ask the database: %s", db.Code(err))
+	}
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return s.bound("is bound, `orch worker` can start on it", data)
+}
+
+func (s *session) bound(how string, data *root.Root) error {
+	if s.global.JSON {
+		shown := map[string]any{"root": s.cfg.Data.Root, "new": data != nil}
+		if data != nil {
+			shown["root_id"], shown["instance_id"] = data.ID(), data.InstanceID()
+		}
+		if err := s.printJSON(shown); err != nil {
+			return err
+		}
+	} else {
+		s.print("the data root %s %s", s.cfg.Data.Root, how)
+	}
+	if data == nil {
+		return nil
+	}
+	return data.Close()
+}
+
+type rootAcceptCommand struct {
+	Rebind bool `help:"Also when the data root belongs to another database: it gets a new id in this one. Tasks and jobs of the other database stay there."`
+}
+
+// Run makes data root and database fit. Nobody may work in the data root meanwhile.
+func (c *rootAcceptCommand) Run(s *session) error {
+	if err := root.Bound(s.cfg.Data.Root); err != nil {
+		return fmt.Errorf("accept the data root %s: %w", s.cfg.Data.Root, err)
+	}
+	self, err := process.Self()
+	if err != nil {
+		return err
+	}
+	var done root.Accepted
+	err = database.WithPool(s.ctx, s.cfg, s.quietLogger(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		if err := database.Verify(ctx, pool); err != nil {
+			return err
+		}
+		done, err = root.Accept(ctx, s.cfg.Data.Root, pool, root.Config{
+			Testing: bool(s.cfg.Data.Testing), Host: self.Host, Rebind: c.Rebind,
+		})
+		return err
+	})
+	if db.Unreachable(err) {
+		return fmt.Errorf("ask the database: %s", db.Code(err))
+	}
+	if err != nil {
+		return err
+	}
+	if s.global.JSON {
+		return s.printJSON(done)
+	}
+	s.printRoot(done.Found)
+	switch {
+	case !done.Changed:
+		s.print("nothing to do: they fit")
+	case done.Rebound:
+		s.print("accepted: the data root belongs to this database now, as %s with generation %d", done.RootID, done.Generation)
+	default:
+		s.print("accepted: both have generation %d now, and no other copy of them fits any more", done.Generation)
+	}
+	return nil
+}

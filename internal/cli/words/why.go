@@ -1,0 +1,62 @@
+package words
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"orch/api"
+	"orch/internal/cli/terminal"
+)
+
+// Why says why a task is where it is, who has the next step, and when that will be.
+func Why(d api.TaskDetail) []string {
+	t := d.Task
+	state := State(t)
+	if d.Job != nil && d.Job.State == api.JobQueued && t.State == api.TaskActive {
+		state = "queued"
+	}
+	lines := []string{fmt.Sprintf("%s is at %s: %s", t.Key, t.Stage, state)}
+	for line := range strings.Lines(strings.TrimSpace(orZero(t.Reason))) {
+		lines = append(lines, "  "+terminal.Printable(strings.TrimSpace(line)))
+	}
+	if t.State == api.TaskBlocked {
+		return append(lines, fmt.Sprintf("The next step is yours: `orch task retry %s --note …`, or `orch task cancel %s`.", t.Key, t.Key))
+	}
+	if t.FinishedAt != nil {
+		return append(lines, "It has ended, "+Age(*t.FinishedAt)+" ago.")
+	}
+	return append(lines, jobWhy(d)...)
+}
+
+// jobWhy says what the job of a task that is under way waits for.
+func jobWhy(d api.TaskDetail) []string {
+	j := d.Job
+	switch {
+	case j == nil:
+		return []string{"No job moves it. That doesn't last: if you see it again, look into the log of the server."}
+	case j.State == api.JobRunning:
+		return []string{fmt.Sprintf("Job %d is at work on %s%s, last heard of %s ago.", j.ID, orZero(j.Host), Job(*j), Age(orZero(j.HeartbeatAt)))}
+	}
+	var lines []string
+	if j.ErrorCode != nil {
+		lines = append(lines, "The last attempt ended with "+*j.ErrorCode+": "+terminal.Printable(FirstLine(orZero(j.Error))))
+	}
+	if wait := time.Until(j.RunAt); wait > time.Second {
+		lines = append(lines, fmt.Sprintf("Job %d is looked at again in %s; attempt %d of %d.", j.ID, Elapsed(wait), j.Attempt, j.MaxAttempts))
+	} else if len(d.Paused) == 0 {
+		lines = append(lines, fmt.Sprintf("Job %d is due and waits for a free slot in lane %s (`orch queue` shows them).", j.ID, j.Lane))
+	}
+	for _, p := range d.Paused {
+		lines = append(lines, "It isn't begun, since "+Paused(p)+".")
+	}
+	return lines
+}
+
+func orZero[T any](v *T) T {
+	if v == nil {
+		var zero T
+		return zero
+	}
+	return *v
+}

@@ -1,0 +1,65 @@
+package words_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"orch/api"
+	"orch/internal/cli/words"
+)
+
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	queued := func(in time.Duration) *api.Job {
+		return &api.Job{ID: 9, State: api.JobQueued, Lane: "agents", RunAt: now.Add(in), Attempt: 1, MaxAttempts: 3}
+	}
+	failed := queued(time.Hour)
+	failed.ErrorCode, failed.Error = new("agent_failed"), new("exit code 3\nand more")
+	pauses := []api.Pause{
+		{Scope: api.PauseLane, Name: "agents", Reason: "budget is spent", Actor: "cli", Since: now.Add(-time.Hour)},
+		{Scope: api.PauseRepo, Name: "demo", Reason: "freeze", Actor: "api", Since: now.Add(-time.Hour)},
+	}
+	active := api.Task{Key: "demo-1", Stage: "development", State: api.TaskActive, Round: 1}
+	for name, c := range map[string]struct {
+		detail api.TaskDetail
+		want   []string
+		not    string
+	}{
+		"paused": {
+			api.TaskDetail{Task: active, Job: queued(0), Paused: pauses},
+			[]string{
+				"demo-1 is at development: queued", "lane agents was paused 1h00m ago by cli: budget is spent", "`orch resume --lane agents`",
+				"repository demo was paused", "by api: freeze", "`orch resume --repo demo`",
+			},
+			"free slot",
+		},
+		"due":     {api.TaskDetail{Task: active, Job: queued(0)}, []string{"waits for a free slot in lane agents"}, "paused"},
+		"not due": {api.TaskDetail{Task: active, Job: failed}, []string{"agent_failed: exit code 3", "looked at again in 59m"}, "and more"},
+		"running": {
+			api.TaskDetail{Task: active, Job: &api.Job{ID: 9, State: api.JobRunning, Host: new("build-1"), HeartbeatAt: &now, Phase: new("gates")}},
+			[]string{"demo-1 is at development: running", "Job 9 is at work on build-1, gates are checked", "last heard of"},
+			"free slot",
+		},
+		"no job": {api.TaskDetail{Task: active}, []string{"No job moves it"}, "free slot"},
+		"blocked": {
+			api.TaskDetail{Task: api.Task{Key: "demo-1", State: api.TaskBlocked, Reason: new("Which port?\n\x1b[2J8080?")}},
+			[]string{"needs you", "  Which port?", "8080?", "`orch task retry demo-1 --note …`", "`orch task cancel demo-1`"},
+			"\x1b",
+		},
+		"ended": {
+			api.TaskDetail{Task: api.Task{Key: "demo-1", State: api.TaskCancelled, FinishedAt: &now}}, []string{"cancelled", "It has ended"}, "job",
+		},
+	} {
+		got := strings.Join(words.Why(c.detail), "\n")
+		for _, want := range c.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: no %q in\n%s", name, want, got)
+			}
+		}
+		if strings.Contains(got, c.not) {
+			t.Errorf("%s: %q in\n%s", name, c.not, got)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"orch/api"
+	"orch/internal/httpapi"
+)
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	paused := decode[api.Pause](t, s.tell(t, http.MethodPost, "/pause", `{"lane":"agents","reason":" budget is spent "}`), http.StatusOK)
+	if paused.Scope != api.PauseLane || paused.Name != "agents" || paused.Reason != "budget is spent" || paused.Actor != "cli" || paused.Since.IsZero() {
+		t.Errorf("got %+v", paused)
+	}
+	paused = decode[api.Pause](t, s.ask(t, http.MethodPost, "/pause", `{"repo":"demo","reason":"freeze","lane":null}`), http.StatusOK)
+	if paused.Scope != api.PauseRepo || paused.Name != "demo" || paused.Actor != "api" {
+		t.Errorf("got %+v", paused)
+	}
+	for _, want := range []bool{true, false} { // again is no error
+		resumed := decode[api.Resumed](t, s.ask(t, http.MethodPost, "/resume", `{"lane":"agents"}`), http.StatusOK)
+		if resumed.WasPaused != want || resumed.Scope != api.PauseLane || resumed.Name != "agents" {
+			t.Errorf("got %+v", resumed)
+		}
+	}
+	if left := s.Pauses(); len(left) != 1 || left[0].Name != "demo" {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+func TestBadPausesAreRefusedByField(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	long := strings.Repeat("x", 301)
+	for body, want := range map[string]string{
+		`/pause {"lane":"agents"}`:                             "reason",
+		`/pause {"lane":"agents","reason":" "}`:                "reason",
+		`/pause {"lane":"agents","reason":"` + long + `"}`:     "reason",
+		`/pause {"lane":"agents","reason":"a\nb"}`:             "reason",
+		`/pause {"lane":"agents","reason":"a\u001b[2Jb"}`:      "reason",
+		`/pause {"lane":"agents","reason":"a\u0000b"}`:         "reason",
+		`/pause {"reason":"x"}`:                                "repo",
+		`/pause {"lane":"agents","repo":"demo","reason":"x"}`:  "lane",
+		`/pause {"lane":"","reason":"x"}`:                      "lane",
+		`/pause {"repo":"","reason":"x"}`:                      "repo",
+		`/pause {"repo":"a\u0000b","reason":"x"}`:              "repo",
+		`/pause {"repo":"` + long + `","reason":"x"}`:          "repo",
+		`/pause {"repo":"nowhere","reason":"x"}`:               "repo",
+		`/pause {"agent":"coder","reason":"x"}`:                "agent",
+		`/pause {"lane":"agents","reason":"x","until":"noon"}`: "until",
+		`/resume {}`: "repo",
+		`/resume {"lane":"agents","repo":"demo"}`: "lane",
+		`/resume {"lane":"agents","reason":"x"}`:  "reason",
+	} {
+		path, body, _ := strings.Cut(body, " ")
+		code := "invalid"
+		if want == "agent" || want == "until" || path == "/resume" && want == "reason" {
+			code = "unknown_field"
+		}
+		problem := s.tell(t, http.MethodPost, path, body).problem(t, http.StatusUnprocessableEntity, code)
+		if problem.Errors == nil || len(*problem.Errors) != 1 || (*problem.Errors)[0].Field != want {
+			t.Errorf("%s %s: got %s", path, body, problem.Detail)
+		}
+	}
+	for _, path := range []string{"/pause", "/resume"} {
+		s.tell(t, http.MethodPost, path, `[]`).problem(t, http.StatusBadRequest, "bad_json")
+		s.tell(t, http.MethodPost, path, "").problem(t, http.StatusUnsupportedMediaType, "unsupported_media_type")
+		s.tell(t, http.MethodGet, path, "").problem(t, http.StatusMethodNotAllowed, "method_not_allowed")
+	}
+	if left := s.Pauses(); len(left) != 0 {
+		t.Errorf("paused: %+v", left)
+	}
+}
+
+// Whoever may not ask for tasks may not stop them either.
+func TestPausingNeedsTheToken(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *httpapi.Config) { c.Token, c.QueuePublic = "secret", true })
+	s.AddJob(api.Job{ID: 1, State: api.JobFailed})
+	for path, body := range map[string]string{"/pause": `{"lane":"agents","reason":"x"}`, "/resume": `{"lane":"agents"}`, "/jobs/1/retry": ""} {
+		s.ask(t, http.MethodPost, path, body).problem(t, http.StatusUnauthorized, "unauthorized")
+	}
+	if len(s.Pauses()) != 0 {
+		t.Error("paused without a token")
+	}
+}
+
+func TestRetryJob(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.AddJob(api.Job{ID: 1, Kind: "jobs.prune", State: api.JobFailed})
+	if job := decode[api.Job](t, s.ask(t, http.MethodPost, "/jobs/1/retry", ""), http.StatusOK); job.State != api.JobQueued {
+		t.Errorf("got %+v", job)
+	}
+	s.ask(t, http.MethodPost, "/jobs/1/retry", "").problem(t, http.StatusConflict, "job_not_failed")
+	for _, path := range []string{"/jobs/9/retry", "/jobs/0/retry"} {
+		s.ask(t, http.MethodPost, path, "").problem(t, http.StatusNotFound, "not_found")
+	}
+	s.ask(t, http.MethodPost, "/jobs/x/retry", "").problem(t, http.StatusBadRequest, "bad_parameter")
+}

@@ -1,0 +1,62 @@
+package queue_test
+
+import (
+	"testing"
+	"time"
+
+	"orch/internal/queue"
+	"orch/internal/queue/queuetest"
+	"orch/internal/testdb"
+)
+
+// The server is stopped and started while ends are written: before, in the middle, and when the answer was lost.
+func TestServerRestartLosesNoEndAndDoublesNone(t *testing.T) {
+	t.Parallel()
+	server := testdb.NewServer(t)
+	proxy := queuetest.NewProxy(t, server.ConnConfig())
+	b := &bench{t: t, pool: queuetest.Pool(t, server.ConnConfig())}
+	b.q = queue.New(queuetest.Pool(t, proxy.Config()), queue.Config{QueryTimeout: 5 * time.Second})
+	b.w = b.worker(queuetest.Root(t, b.pool))
+	all := b.runningMany(12, queue.Insert{})
+	before, middle, unanswered, undone := all[:3], all[3:6], all[6:9], all[9:]
+	b.beat(all...)
+	e := newEnding(b, 0)
+
+	for _, c := range []struct {
+		mode  queuetest.Mode
+		batch []*queue.Lease
+	}{{queuetest.DieAfter, unanswered}, {queuetest.DieBefore, undone}} {
+		proxy.Set(c.mode, commit)
+		for _, err := range e.together(c.batch...) {
+			b.is(err, queue.ErrUnavailable)
+		}
+		proxy.Set(queuetest.Pass, "")
+	}
+	b.lock(middle[1].Job().ID)
+	told := make(chan []error, 1)
+	go func() { told <- e.together(middle...) }()
+	b.untilWaiting()
+	server.Stop(t)
+	for _, err := range queuetest.Wait(t, "answers", told) {
+		b.is(err, queue.ErrUnavailable)
+	}
+	for _, err := range e.together(before...) {
+		b.is(err, queue.ErrUnavailable)
+	}
+	if _, err := b.q.Beat(t.Context(), b.w, all); err == nil {
+		t.Fatal("a beat without a server")
+	}
+	for _, l := range all {
+		equal(t, "ended or lost", l.Ended() || l.Lost(), false)
+	}
+
+	server.Start(t)
+	queuetest.Until(t, "a beat comes through", func() bool {
+		beat, err := b.q.Beat(t.Context(), b.w, all)
+		equal(t, "lost or orphans", len(beat.Lost)+beat.Orphans, 0)
+		return err == nil
+	})
+	queuetest.Until(t, "the pool has found out", func() bool { return b.pool.Ping(t.Context()) == nil })
+	b.allNo(e.together(all...))
+	b.endedOnce(all...)
+}

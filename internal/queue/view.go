@@ -1,0 +1,234 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	window     = 500 // due rows of a level in which a claim looks for free keys
+	keyWindow  = 100 // keys that it looks at together when more rows than that are due, and
+	keyWindows = 4   // how often
+
+	// A look at everything that visits more than cheapLook index entries in vain is repeated only after restPerEntry for
+	// each, about a hundred times what they cost, and at the latest after maxRest.
+	cheapLook    = 10_000
+	restPerEntry = 10 * time.Microsecond
+	maxRest      = 3 * time.Second
+
+	lateCommit = 50 * time.Millisecond // a row that is committed so long after its run_at is still ahead of a mark
+)
+
+// view is what the claims of one lane know of its queue, see doc.go.
+type view struct {
+	kinds, repos []string // the levels are those of
+	levels       []level
+	lookAt       time.Duration // boot clock: until then the levels and their marks serve
+	key          string        // the walk from key to key goes on behind it
+}
+
+// find returns candidates, the best first: more than there are slots, so that claimers who look at the same time find
+// something each.
+func (v *view) find(ctx context.Context, tx pgx.Tx, req ClaimRequest) ([]candidate, error) {
+	var found []candidate
+	var err error
+	if v.serves(req) {
+		found, err = v.walk(ctx, tx, req)
+	} else {
+		found, err = v.look(ctx, tx, req)
+	}
+	if err != nil {
+		return nil, err
+	}
+	mayHoldMore := v.mayHoldMore(found, req)
+	found = v.best(found)
+	if mayHoldMore {
+		if found, err = v.walkKeys(ctx, tx, req, found); err != nil {
+			return nil, err
+		}
+	}
+	return found[:min(len(found), req.many())], nil
+}
+
+// serves says whether a claim can do with the known levels and their marks.
+func (v *view) serves(req ClaimRequest) bool {
+	return bootTime() < v.lookAt && slices.Equal(v.kinds, req.Kinds) && slices.Equal(v.repos, req.repos())
+}
+
+// look lists the levels and walks all of them from their beginning.
+func (v *view) look(ctx context.Context, tx pgx.Tx, req ClaimRequest) (found []candidate, err error) {
+	var before, after int64
+	var now time.Time
+	batch := &pgx.Batch{}
+	batch.Queue(visitedSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&before, &now) })
+	batch.Queue(listSQL, pgx.NamedArgs{
+		"lane": req.Lane, "kinds": req.Kinds, "repos": req.repos(), "root": req.Worker.RootID,
+		"roots": []uuid.UUID{uuid.Nil, req.Worker.RootID},
+	}).Query(func(rows pgx.Rows) (err error) {
+		v.levels, err = pgx.CollectRows(rows, pgx.RowToStructByPos[level])
+		return err
+	})
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("list levels: %w", err)
+	}
+	v.kinds, v.repos = slices.Clone(req.Kinds), req.repos()
+	batch = &pgx.Batch{}
+	v.queueWalk(batch, req, &found)
+	batch.Queue(visitedSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&after, &now) })
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("find due jobs: %w", err)
+	}
+	v.rest(after-before-int64(len(found)), now, found)
+	return found, nil
+}
+
+// walk finds the due jobs of the known levels.
+func (v *view) walk(ctx context.Context, tx pgx.Tx, req ClaimRequest) (found []candidate, err error) {
+	batch := &pgx.Batch{}
+	v.queueWalk(batch, req, &found)
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("find due jobs: %w", err)
+	}
+	return found, nil
+}
+
+func (v *view) queueWalk(batch *pgx.Batch, req ClaimRequest, found *[]candidate) {
+	batch.Queue(walkSQL, v.args(req)).Query(func(rows pgx.Rows) (err error) {
+		*found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[candidate])
+		return err
+	})
+}
+
+// mayHoldMore says whether there is a level with keys of which the walk found less than it looked for: it may have ended
+// at a crowd.
+func (v *view) mayHoldMore(found []candidate, req ClaimRequest) bool {
+	count := make([]int, len(v.levels)+1)
+	for _, c := range found {
+		count[c.N]++
+	}
+	for n, l := range v.levels {
+		if l.Keyed && count[n+1] < req.many() {
+			return true
+		}
+	}
+	return false
+}
+
+// walkKeys goes on from key to key until it has enough jobs, has come round, or has looked at keyWindows windows: then the
+// next claim goes on from there, so that every key has its turn. found is what the claim has already.
+func (v *view) walkKeys(ctx context.Context, tx pgx.Tx, req ClaimRequest, found []candidate) ([]candidate, error) {
+	args := v.args(req)
+	args["keys"] = keyWindow
+	start, round := v.key, v.key == ""
+	for range keyWindows {
+		args["after"] = v.key
+		rows, err := tx.Query(ctx, keysSQL, args)
+		if err != nil {
+			return nil, fmt.Errorf("go from key to key: %w", err)
+		}
+		keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[keyRow])
+		if err != nil {
+			return nil, fmt.Errorf("go from key to key: %w", err)
+		}
+		v.key = ""
+		for _, row := range keys {
+			if row.Nth == keyWindow {
+				v.key = row.Key
+			}
+			if row.ID != nil {
+				found = append(found, candidate{N: *row.N, ID: *row.ID, Priority: *row.Priority, RunAt: *row.RunAt, Key: &row.Key})
+			}
+		}
+		found = v.best(found)
+		if v.key == "" && !round {
+			round = true
+			continue
+		}
+		if len(found) >= req.Limit || v.key == "" || (round && v.key >= start) {
+			break
+		}
+	}
+	return found, nil
+}
+
+// args are the arguments of walkSQL and keysSQL.
+func (v *view) args(req ClaimRequest) pgx.NamedArgs {
+	n := len(v.levels)
+	kinds, roots, keyed, repos := make([]string, n), make([]uuid.UUID, n), make([]bool, n), make([]string, n)
+	priorities, marks := make([]int16, n), make([]time.Time, n)
+	for i, l := range v.levels {
+		kinds[i], roots[i], keyed[i], repos[i], priorities[i], marks[i] = l.Kind, l.Root, l.Keyed, l.Repo, l.Priority, l.mark
+	}
+	return pgx.NamedArgs{
+		"lane": req.Lane, "root": req.Worker.RootID, "handled": req.Kinds, "many": req.many(), "window": max(window, req.many()),
+		"kinds": kinds, "roots": roots, "keyed": keyed, "repos": repos, "priorities": priorities, "marks": marks,
+	}
+}
+
+// rest says when the next look at everything is due, by what this one cost, and marks where claims begin until then.
+func (v *view) rest(entries int64, now time.Time, found []candidate) {
+	if entries <= cheapLook {
+		v.lookAt = 0
+		return
+	}
+	v.lookAt = bootTime() + min(time.Duration(entries)*restPerEntry, maxRest)
+	for i := range v.levels {
+		v.levels[i].mark = now
+	}
+	for _, c := range found {
+		if c.N > 0 && c.RunAt.Before(v.levels[c.N-1].mark) {
+			v.levels[c.N-1].mark = c.RunAt
+		}
+	}
+	for i := range v.levels {
+		v.levels[i].mark = v.levels[i].mark.Add(-lateCommit)
+	}
+}
+
+// advance moves the marks to the newest of what a claim was granted.
+func (v *view) advance(found []candidate, granted []*Lease) {
+	taken := make(map[int64]bool, len(granted))
+	for _, lease := range granted {
+		taken[lease.id] = true
+	}
+	for _, c := range found {
+		if !taken[c.ID] || c.N == 0 {
+			continue
+		}
+		if mark, l := c.RunAt.Add(-lateCommit), &v.levels[c.N-1]; mark.After(l.mark) {
+			l.mark = mark
+		}
+	}
+}
+
+// best sorts candidates: what may have a living run, what has begun in this root, and the rest. Of a key the first stays.
+func (v *view) best(found []candidate) []candidate {
+	rank := func(c candidate) int {
+		switch {
+		case c.N == 0:
+			return 0
+		case v.levels[c.N-1].Root != uuid.Nil:
+			return 1
+		default:
+			return 2
+		}
+	}
+	slices.SortFunc(found, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Priority, a.Priority), a.RunAt.Compare(b.RunAt), cmp.Compare(a.ID, b.ID))
+	})
+	ids, keys := make(map[int64]bool, len(found)), map[string]bool{}
+	return slices.DeleteFunc(found, func(c candidate) bool {
+		twice := ids[c.ID] || (c.Key != nil && keys[*c.Key])
+		ids[c.ID] = true
+		if c.Key != nil {
+			keys[*c.Key] = true
+		}
+		return twice
+	})
+}
