@@ -38,11 +38,15 @@ check: ## format, go.mod, generated code, lint, test: what CI runs
 	go mod tidy -diff
 	@scripts/check-generated
 	$(LINT) run ./...
-	go vet ./...
+	go vet ./... && go -C bench vet ./...
 	@$(MAKE) --no-print-directory test
 
-bench: ## measure the queue and a whole task on this machine
+bench: ## measure the queue on this machine: against River, and as its table grows (about 20 minutes)
 	@scripts/setup
-	go test -run '^$$' -bench . -benchtime 3s -count 3 ./internal/...
+	go -C bench run .
 
-.PHONY: help setup build demo test lint format generate check bench
+stress: ## kill, stop and restart worker processes and their database for two minutes, with right and with wrong clocks
+	@scripts/setup
+	ORCH_STRESS_SECONDS=120 ORCH_STRESS_JOBS=20000 go test -v -timeout 20m -run Stress ./internal/worker
+
+.PHONY: help setup build demo test lint format generate check bench stress
