@@ -49,8 +49,13 @@ func newRiver(ctx context.Context, s *server) (contender, error) {
 	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return nil, err
 	}
-	client, err := river.NewClient(driver, &river.Config{Logger: silent()})
+	// The same intervals for the inserting client: they also limit how often it notifies.
+	client, err := river.NewClient(driver, riverConfig())
 	return &riverQueue{pool, client}, err
+}
+
+func riverConfig() *river.Config {
+	return &river.Config{FetchCooldown: 2 * time.Millisecond, FetchPollInterval: poll, Logger: silent()}
 }
 
 func silent() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -76,13 +81,10 @@ func (q *riverQueue) insertOne(ctx context.Context, n int) error {
 func (q *riverQueue) work(ctx context.Context, started func(int)) (func() error, error) {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &riverWorker{started: started})
-	client, err := river.NewClient(riverpgxv5.New(q.pool), &river.Config{
-		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: slots}},
-		Workers:           workers,
-		FetchCooldown:     2 * time.Millisecond,
-		FetchPollInterval: poll,
-		Logger:            silent(),
-	})
+	config := riverConfig()
+	config.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: slots}}
+	config.Workers = workers
+	client, err := river.NewClient(riverpgxv5.New(q.pool), config)
 	if err != nil {
 		return nil, err
 	}

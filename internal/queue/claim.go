@@ -12,7 +12,10 @@ import (
 	"orch/internal/db"
 )
 
-const claimTries = 6
+const (
+	claimTries = 6
+	spare      = 100 // candidates more than slots, at most
+)
 
 // ClaimRequest says who claims what.
 type ClaimRequest struct {
@@ -26,8 +29,8 @@ type ClaimRequest struct {
 // repos are those of which jobs may be claimed that are pinned to no root.
 func (r ClaimRequest) repos() []string { return append([]string{""}, r.Repos...) }
 
-// many is how many candidates a claim looks for.
-func (r ClaimRequest) many() int { return 2*r.Limit + 8 }
+// many is how many candidates a claim looks for: some more than it can take, since others look at the same ones.
+func (r ClaimRequest) many() int { return r.Limit + min(r.Limit, spare) + 8 }
 
 // Claim grants up to Limit jobs of a lane to a worker, each under a new epoch. It returns fewer, or none, when no more
 // are due. When it fails, the jobs that it may have granted all the same are found by a later Beat.
@@ -128,7 +131,23 @@ update jobs set state = 'running', attempt = attempt + 1, epoch = epoch + 1,
 	lease_expires_at = clock_timestamp() + make_interval(secs => @ttl),
 	heartbeat_at = clock_timestamp(), started_at = clock_timestamp(), phase = null
 where id = any(array(select id from picked))
-returning ` + columns
+returning ` + grantedColumns
+
+// grantedColumns are those that a grant finds or that the server fills in; the others are the worker's, or empty.
+const grantedColumns = `id, kind, lane, repo, args, priority, run_at, attempt, max_attempts, recoveries, epoch, task_id, run_id, pinned_root,
+	dedupe_key, concurrency_key, progress, heartbeat_at, lease_expires_at, cancel_requested_at, started_at, created_at, waiting_since,
+	error_code, error`
+
+// granted reads a row of grantedColumns: of a claim of many jobs this is most of the work that this process has.
+func granted(w *Worker, row pgx.CollectableRow) (Job, error) {
+	j := Job{
+		State: StateRunning, WorkerID: &w.ID, RootID: &w.RootID, Host: &w.Host, BootID: &w.BootID, PID: &w.PID, PIDStartedAt: &w.PIDStartedAt,
+	}
+	err := row.Scan(&j.ID, &j.Kind, &j.Lane, &j.Repo, &j.Args, &j.Priority, &j.RunAt, &j.Attempt, &j.MaxAttempts, &j.Recoveries, &j.Epoch,
+		&j.TaskID, &j.RunID, &j.PinnedRoot, &j.DedupeKey, &j.ConcurrencyKey, &j.Progress, &j.HeartbeatAt, &j.LeaseExpiresAt,
+		&j.CancelRequestedAt, &j.StartedAt, &j.CreatedAt, &j.WaitingSince, &j.ErrorCode, &j.Error)
+	return j, err
+}
 
 // grant makes leases of the first candidates that can be had, in their order.
 func (q *Queue) grant(ctx context.Context, tx pgx.Tx, req ClaimRequest, found []candidate) ([]*Lease, error) {
@@ -145,14 +164,13 @@ func (q *Queue) grant(ctx context.Context, tx pgx.Tx, req ClaimRequest, found []
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := pgx.CollectRows(rows, pgx.RowToStructByName[Job])
+	leases, err := pgx.AppendRows(make([]*Lease, 0, min(req.Limit, len(found))), rows, func(row pgx.CollectableRow) (*Lease, error) {
+		job, err := granted(&w, row)
+		return q.newLease(w, job, sent), err
+	})
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(jobs, func(a, b Job) int { return place[a.ID] - place[b.ID] })
-	leases := make([]*Lease, 0, len(jobs))
-	for _, job := range jobs {
-		leases = append(leases, q.newLease(w, job, sent))
-	}
+	slices.SortFunc(leases, func(a, b *Lease) int { return place[a.id] - place[b.id] })
 	return leases, nil
 }

@@ -22,7 +22,9 @@ const (
 )
 
 var (
-	errAlone  = errors.New("to be ended alone")
+	// ErrAlone means that an end can't be written together with others, whatever is wrong with which of them.
+	ErrAlone = errors.New("job is to be ended alone")
+
 	errMarked = errors.New("a lease was marked lost before the commit")
 )
 
@@ -46,7 +48,7 @@ type Completer struct {
 type completion struct {
 	lease *Lease
 	since time.Duration // boot clock
-	done  chan error    // nil, the lease's refusal, errAlone or why the database couldn't be asked
+	done  func(error)
 }
 
 // NewCompleter makes a Completer. running says how many handlers are at work whose end may still come.
@@ -54,27 +56,43 @@ func NewCompleter(q *Queue, w Worker, running func() int) *Completer {
 	return &Completer{q: q, worker: w, running: running, after: flushAfter}
 }
 
-// Complete ends the job as succeeded and returns when that is committed. ErrLeaseLost and ErrEnded mean that this lease
-// ends nothing any more. With ErrUnavailable the end isn't known to be written: CompleteTx in a Tx of the lease, as
-// often as it takes, finds out and writes it.
-func (c *Completer) Complete(ctx context.Context, l *Lease) error {
-	if err := l.refused(); err != nil {
-		return fmt.Errorf("complete job %d: %w", l.id, err)
+// Hand has the job ended as succeeded together with others, and calls done once: with nil when that is committed;
+// with ErrLeaseLost or ErrEnded when this lease ends nothing any more; with ErrAlone or ErrUnavailable when the end isn't
+// known to be written, and CompleteTx in a Tx of the lease, as often as it takes, finds out and writes it. done may be
+// called before Hand returns, and on the goroutine that ends all other jobs: it must not wait for anything.
+func (c *Completer) Hand(ctx context.Context, l *Lease, done func(error)) {
+	c.hand(ctx, &completion{lease: l, since: bootTime(), done: done})
+}
+
+func (c *Completer) hand(ctx context.Context, e *completion) {
+	if err := e.lease.refused(); err != nil {
+		e.done(err)
+		c.HandlerReturned(ctx)
+		return
 	}
-	e := &completion{lease: l, since: bootTime(), done: make(chan error, 1)}
 	if !c.add(ctx, e) {
-		return l.completeAlone(ctx)
+		e.done(ErrAlone)
 	}
+}
+
+// HandlerReturned is to be called when a handler ended its job in another way: it may be the one that others waited for.
+func (c *Completer) HandlerReturned(ctx context.Context) { c.kick(ctx, c.running() == 0) }
+
+// Complete is Hand for one who waits, and who leaves the rest to it, too.
+func (c *Completer) Complete(ctx context.Context, l *Lease) error {
+	answers := make(chan error, 1)
+	e := &completion{lease: l, since: bootTime(), done: func(err error) { answers <- err }}
+	c.hand(ctx, e)
 	var err error
 	select {
-	case err = <-e.done:
+	case err = <-answers:
 	case <-ctx.Done():
 		if c.withdraw(e) {
 			return fmt.Errorf("complete job %d: %w", l.id, context.Cause(ctx))
 		}
-		err = <-e.done // it's being written, in bounded time
+		err = <-answers // it's being written, in bounded time
 	}
-	if errors.Is(err, errAlone) {
+	if errors.Is(err, ErrAlone) {
 		return l.completeAlone(ctx)
 	}
 	if err != nil {
@@ -203,7 +221,7 @@ func (c *Completer) write(ctx context.Context, batch []*completion) {
 		default:
 			c.q.cfg.Logger.WarnContext(ctx, "ends of jobs not written together, each is tried alone",
 				slog.Int("jobs", len(batch)), slog.String("error_code", db.Code(err)))
-			answer(batch, errAlone)
+			answer(batch, ErrAlone)
 		}
 		return
 	}
@@ -214,7 +232,7 @@ func standing(batch []*completion) []*completion {
 	return slices.DeleteFunc(batch, func(e *completion) bool {
 		err := e.lease.refused()
 		if err != nil {
-			e.done <- err
+			e.done(err)
 		}
 		return err != nil
 	})
@@ -222,6 +240,6 @@ func standing(batch []*completion) []*completion {
 
 func answer(batch []*completion, err error) {
 	for _, e := range batch {
-		e.done <- err
+		e.done(err)
 	}
 }

@@ -1,6 +1,9 @@
 package queue
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // PatientCompleter is a Completer that doesn't write because time has passed.
 func PatientCompleter(q *Queue, w Worker, running func() int) *Completer {
@@ -18,3 +21,6 @@ func Pending(c *Completer) int {
 
 // Of is the queue that a lease is of.
 func Of(l *Lease) *Queue { return l.q }
+
+// CompleteAlone is what Complete does after ErrAlone.
+func CompleteAlone(ctx context.Context, l *Lease) error { return l.completeAlone(ctx) }

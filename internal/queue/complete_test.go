@@ -32,17 +32,25 @@ func newEnding(b *bench, working int) *ending {
 	return e
 }
 
-// together completes all leases at the same time, and returns what each was told.
+// together completes all leases in one batch, and returns what each was told.
 func (e *ending) together(leases ...*queue.Lease) []error {
 	e.b.t.Helper()
-	e.work.Store(int64(len(leases)))
+	ctx := e.b.t.Context()
 	errs := make([]error, len(leases))
 	var wg sync.WaitGroup
 	for n, l := range leases {
-		wg.Go(func() {
-			e.work.Add(-1)
-			errs[n] = e.Complete(e.b.t.Context(), l)
+		e.work.Store(int64(len(leases) - 1 - n))
+		wg.Add(1)
+		e.Hand(ctx, l, func(err error) {
+			errs[n] = err
+			wg.Done()
 		})
+	}
+	wg.Wait()
+	for n, l := range leases {
+		if errors.Is(errs[n], queue.ErrAlone) {
+			wg.Go(func() { errs[n] = queue.CompleteAlone(ctx, l) })
+		}
 	}
 	wg.Wait()
 	return errs

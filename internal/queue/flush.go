@@ -67,11 +67,11 @@ func (c *Completer) commit(ctx context.Context, batch []*completion) error {
 	case err == nil:
 		answer(w.ended, nil)
 	case ambiguous(err):
-		answer(w.ended, errAlone)
+		answer(w.ended, ErrAlone)
 	default:
 		return err
 	}
-	answer(w.left, errAlone)
+	answer(w.left, ErrAlone)
 	return nil
 }
 

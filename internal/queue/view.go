@@ -18,7 +18,7 @@ const (
 
 	// A look at everything that visits more than cheapLook index entries in vain is repeated only after restPerEntry for
 	// each, about a hundred times what they cost, and at the latest after maxRest.
-	cheapLook    = 10_000
+	cheapLook    = 5_000
 	restPerEntry = 10 * time.Microsecond
 	maxRest      = 3 * time.Second
 
@@ -100,7 +100,10 @@ func (v *view) walk(ctx context.Context, tx pgx.Tx, req ClaimRequest) (found []c
 
 func (v *view) queueWalk(batch *pgx.Batch, req ClaimRequest, found *[]candidate) {
 	batch.Queue(walkSQL, v.args(req)).Query(func(rows pgx.Rows) (err error) {
-		*found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[candidate])
+		*found, err = pgx.AppendRows(make([]candidate, 0, req.many()), rows, func(row pgx.CollectableRow) (c candidate, err error) {
+			err = row.Scan(&c.N, &c.ID, &c.Priority, &c.RunAt, &c.Key)
+			return c, err
+		})
 		return err
 	})
 }

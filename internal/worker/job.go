@@ -30,9 +30,6 @@ var errExited = errors.New("handler ended its goroutine")
 // work runs one job. Whatever its handler does, it is the only one that suffers. The handler's context isn't under
 // hard: its end has a cause of its own, and comes after the lease is marked.
 func (s *session) work(hard context.Context, l *lane, lease *queue.Lease) {
-	defer s.working.Done()
-	defer l.freeSlot()
-	defer s.leave(lease)
 	ctx, cancel := lease.Context(context.WithoutCancel(hard))
 	defer cancel(nil)
 	job := lease.Job()
@@ -50,13 +47,19 @@ func (s *session) work(hard context.Context, l *lane, lease *queue.Lease) {
 			err = context.Cause(ctx) // the handler just passed on that it was interrupted
 		}
 		s.handlerReturned(lease)
-		s.finish(hard, lease, err)
+		s.finish(hard, l, lease, err)
 	}()
 	err = s.w.cfg.Handlers[job.Kind].Run(ctx, lease)
 }
 
 // finish ends the job as its handler's error says.
-func (s *session) finish(hard context.Context, lease *queue.Lease, err error) {
+func (s *session) finish(hard context.Context, l *lane, lease *queue.Lease, err error) {
+	if err == nil && !lease.Ended() && !lease.Lost() {
+		s.completer.Hand(hard, lease, func(err error) { s.completed(hard, l, lease, err) })
+		return
+	}
+	s.completer.HandlerReturned(hard)
+	defer s.over(l, lease)
 	switch {
 	case lease.Ended():
 		if err != nil && !lease.Lost() {
@@ -65,27 +68,37 @@ func (s *session) finish(hard context.Context, lease *queue.Lease, err error) {
 		s.settled(hard, lease)
 	case lease.Lost() || errors.Is(err, queue.ErrLeaseLost):
 		s.lost(hard, lease)
-	case err == nil:
-		s.succeed(hard, lease)
 	default:
 		s.write(hard, lease, err)
 	}
 }
 
-// succeed records a plain success together with those of other jobs. What that can't do is done alone, like any end.
-func (s *session) succeed(hard context.Context, lease *queue.Lease) {
-	err := s.guard(hard, "complete job", func() error { return s.completer.Complete(hard, lease) })
+// completed is told what became of a success that was to be recorded together with others. What couldn't be done so is
+// done alone, like any other end.
+func (s *session) completed(hard context.Context, l *lane, lease *queue.Lease, err error) {
 	switch {
 	case lease.Ended():
 		s.settled(hard, lease)
 	case errors.Is(err, queue.ErrLeaseLost):
 		s.lost(hard, lease)
 	default:
-		if hard.Err() == nil { // else the end of the grace interrupted it
-			s.outages.failed(hard, "end", err)
-		}
-		s.write(hard, lease, nil)
+		go func() {
+			defer s.over(l, lease)
+			if hard.Err() == nil && !errors.Is(err, queue.ErrAlone) { // else the end of the grace interrupted it
+				s.outages.failed(hard, "end", err)
+			}
+			s.write(hard, lease, nil)
+		}()
+		return
 	}
+	s.over(l, lease)
+}
+
+// over frees the slot of a job whose end is written, or given up.
+func (s *session) over(l *lane, lease *queue.Lease) {
+	s.leave(lease)
+	l.freeSlot()
+	s.working.Done()
 }
 
 // write puts the end into the database, again and again while that is away: a job that finished meanwhile is recorded
