@@ -152,7 +152,8 @@ func TestLostClaimReplyIsReleasedByTheNextBeat(t *testing.T) {
 	t.Parallel()
 	b, proxy := viaProxy(t, queue.Config{})
 	id := b.enqueue(queue.Insert{})
-	proxy.Set(queuetest.CutAfter, commit)
+	b.w.BootID = "boot of the claimer" // which only the grant names
+	proxy.Set(queuetest.CutAfter, b.w.BootID)
 	req := queue.ClaimRequest{Worker: b.w, Lane: "lane", Kinds: []string{"work"}, Limit: 1}
 	if _, err := b.q.Claim(t.Context(), req); err == nil {
 		t.Fatal("the answer came through")
@@ -172,7 +173,8 @@ func TestClaimInFlightIsNoOrphan(t *testing.T) {
 	t.Parallel()
 	b, proxy := viaProxy(t, queue.Config{QueryTimeout: time.Minute})
 	id := b.enqueue(queue.Insert{})
-	proxy.Set(queuetest.HoldAnswers, commit)
+	b.w.BootID = "boot of the claimer"
+	proxy.Set(queuetest.HoldAnswers, b.w.BootID)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		_, err := b.q.Claim(t.Context(), queue.ClaimRequest{Worker: b.w, Lane: "lane", Kinds: []string{"work"}, Limit: 1})

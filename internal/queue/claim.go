@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
@@ -60,6 +61,12 @@ func (q *Queue) Claim(ctx context.Context, req ClaimRequest) (leases []*Lease, e
 	return leases, nil
 }
 
+// Unfinished says whether the last claim of a lane may have left jobs behind that are due, although it brought fewer than
+// there were slots: another claimer was at the same ones, or there are more keys than it looked at.
+func (q *Queue) Unfinished(worker uuid.UUID, lane string) bool {
+	return q.holder(worker).view(lane).unfinished
+}
+
 // claimLost says whether a claim met another one: two rows of one concurrency key, or locks taken crosswise. The
 // statement is undone whole then, and repeated, so the other rows of the batch aren't lost with the one.
 func claimLost(err error) bool {
@@ -83,33 +90,39 @@ func standBack(ctx context.Context, try int) error {
 	}
 }
 
-// beginByIndex pins the plans: the statistics of a queue are always wrong, and each of these statements has one right
-// plan, along an index in its order, at every size. A claimer that is stopped must not keep rows locked for ever.
-const beginByIndex = `begin; set local plan_cache_mode = force_generic_plan; set local jit = off;
-set local enable_seqscan = off; set local enable_bitmapscan = off; set local enable_sort = off;
-set local idle_in_transaction_session_timeout = '5s'`
+// byIndexSQL pins the plans: the statistics of a queue are always wrong, and each of these statements has one right
+// plan, along an index in its order, at every size.
+const byIndexSQL = `select set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
+	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`
+
+// byIndex begins a batch whose statements have pinned plans. Sent, it is one transaction and one round trip, so no
+// claimer that is stopped keeps rows locked.
+func byIndex() *pgx.Batch {
+	batch := &pgx.Batch{}
+	batch.Queue(byIndexSQL)
+	return batch
+}
 
 // claimOnce looks what can be claimed, and claims of that. contended: another claimer was at the same rows.
 func (q *Queue) claimOnce(ctx context.Context, h *holder, req ClaimRequest) (leases []*Lease, contended bool, err error) {
 	ctx, cancel := q.bounded(ctx)
 	defer cancel()
-	view := h.view(req.Lane)
-	err = pgx.BeginTxFunc(ctx, q.pool, pgx.TxOptions{BeginQuery: beginByIndex}, func(tx pgx.Tx) error {
-		found, err := view.find(ctx, tx, req)
-		if err != nil || len(found) == 0 {
-			return err
-		}
-		leases, err = q.grant(ctx, tx, req, found)
-		if err != nil {
-			return fmt.Errorf("grant: %w", err)
-		}
-		view.advance(found, leases)
-		contended = len(leases) < min(len(found), req.Limit)
-		return nil
-	})
+	conn, err := q.pool.Acquire(ctx)
 	if err != nil {
 		return nil, false, err
 	}
+	defer conn.Release()
+	view := h.view(req.Lane)
+	found, err := view.find(ctx, conn, req)
+	if err == nil && len(found) > 0 {
+		leases, err = q.grant(ctx, conn, req, found)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	view.advance(found, leases)
+	contended = len(leases) < min(len(found), req.Limit)
+	view.unfinished = contended || view.key != ""
 	h.setView(req.Lane, view)
 	return leases, contended, nil
 }
@@ -150,26 +163,27 @@ func granted(w *Worker, row pgx.CollectableRow) (Job, error) {
 }
 
 // grant makes leases of the first candidates that can be had, in their order.
-func (q *Queue) grant(ctx context.Context, tx pgx.Tx, req ClaimRequest, found []candidate) ([]*Lease, error) {
+func (q *Queue) grant(ctx context.Context, on batcher, req ClaimRequest, found []candidate) ([]*Lease, error) {
 	w := req.Worker
 	ids, place := make([]int64, len(found)), make(map[int64]int, len(found))
 	for n, c := range found {
 		ids[n], place[c.ID] = c.ID, n
 	}
+	leases := make([]*Lease, 0, min(req.Limit, len(found)))
 	sent := bootTime()
-	rows, err := tx.Query(ctx, grantSQL, pgx.NamedArgs{
+	batch := byIndex()
+	batch.Queue(grantSQL, pgx.NamedArgs{
 		"ids": ids, "limit": req.Limit, "lane": req.Lane, "repos": req.repos(), "worker": w.ID, "root": w.RootID, "host": w.Host,
 		"boot": w.BootID, "pid": w.PID, "pid_started": w.PIDStartedAt, "ttl": seconds(q.cfg.LeaseTTL),
+	}).Query(func(rows pgx.Rows) (err error) {
+		leases, err = pgx.AppendRows(leases, rows, func(row pgx.CollectableRow) (*Lease, error) {
+			job, err := granted(&w, row)
+			return q.newLease(w, job, sent), err
+		})
+		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	leases, err := pgx.AppendRows(make([]*Lease, 0, min(req.Limit, len(found))), rows, func(row pgx.CollectableRow) (*Lease, error) {
-		job, err := granted(&w, row)
-		return q.newLease(w, job, sent), err
-	})
-	if err != nil {
-		return nil, err
+	if err := on.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("grant: %w", err)
 	}
 	slices.SortFunc(leases, func(a, b *Lease) int { return place[a.id] - place[b.id] })
 	return leases, nil

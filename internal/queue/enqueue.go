@@ -51,15 +51,7 @@ func TaskKey(taskID int64) string { return "task:" + strconv.FormatInt(taskID, 1
 func (q *Queue) Enqueue(ctx context.Context, in Insert) (Inserted, error) {
 	ctx, cancel := q.bounded(ctx)
 	defer cancel()
-	var out Inserted
-	err := db.InTx(ctx, q.pool, func(tx pgx.Tx) (err error) {
-		out, err = EnqueueTx(ctx, tx, in)
-		return err
-	})
-	if err != nil {
-		return Inserted{}, err
-	}
-	return out, nil
+	return enqueue(ctx, q.pool, in) // one statement is a transaction, in one round trip
 }
 
 const insertSQL = `
@@ -72,7 +64,14 @@ select id, case when ` + db.NotifyRoom + ` then pg_notify('` + ChannelJobs + `',
 
 // EnqueueTx queues a job when tx commits, and wakes the workers of its lane then. With a dedupe key that a live job
 // has, nothing is queued and that job's id is returned. tx must be READ COMMITTED, as all of orch's are.
-func EnqueueTx(ctx context.Context, tx pgx.Tx, in Insert) (Inserted, error) {
+func EnqueueTx(ctx context.Context, tx pgx.Tx, in Insert) (Inserted, error) { return enqueue(ctx, tx, in) }
+
+// rowQuerier is the pool or a transaction.
+type rowQuerier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func enqueue(ctx context.Context, on rowQuerier, in Insert) (Inserted, error) {
 	args, err := in.named()
 	if err != nil {
 		return Inserted{}, fmt.Errorf("enqueue %s job: %w", in.Kind, err)
@@ -81,14 +80,14 @@ func EnqueueTx(ctx context.Context, tx pgx.Tx, in Insert) (Inserted, error) {
 	for range dedupeTries {
 		var out Inserted
 		var told *string
-		err := tx.QueryRow(ctx, insertSQL, args).Scan(&out.ID, &told)
+		err := on.QueryRow(ctx, insertSQL, args).Scan(&out.ID, &told)
 		if err == nil {
 			return out, nil
 		}
 		if !isNoRows(err) {
 			return Inserted{}, fmt.Errorf("enqueue %s job: %w", in.Kind, err)
 		}
-		err = tx.QueryRow(ctx, `select id from jobs where dedupe_key = $1 and state in ('queued', 'running')`, in.DedupeKey).
+		err = on.QueryRow(ctx, `select id from jobs where dedupe_key = $1 and state in ('queued', 'running')`, in.DedupeKey).
 			Scan(&out.ID)
 		if err == nil {
 			out.Duplicate = true

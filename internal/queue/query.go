@@ -109,6 +109,8 @@ type Depth struct {
 	OldestQueued            *time.Duration // for how long the oldest queued job has been due; nil when none is
 }
 
+const beginByIndex = `begin; ` + byIndexSQL
+
 // collectByIndex is collect for statements that must not depend on statistics: a plan that reads the whole table would
 // read all that has ended too.
 func collectByIndex[T any](ctx context.Context, q *Queue, sql string, args ...any) (out []T, err error) {

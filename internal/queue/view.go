@@ -31,17 +31,23 @@ type view struct {
 	levels       []level
 	lookAt       time.Duration // boot clock: until then the levels and their marks serve
 	key          string        // the walk from key to key goes on behind it
+	unfinished   bool          // the last claim may have left jobs behind
+}
+
+// batcher is a connection or a transaction.
+type batcher interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
 // find returns candidates, the best first: more than there are slots, so that claimers who look at the same time find
 // something each.
-func (v *view) find(ctx context.Context, tx pgx.Tx, req ClaimRequest) ([]candidate, error) {
+func (v *view) find(ctx context.Context, on batcher, req ClaimRequest) ([]candidate, error) {
 	var found []candidate
 	var err error
 	if v.serves(req) {
-		found, err = v.walk(ctx, tx, req)
+		found, err = v.walk(ctx, on, req)
 	} else {
-		found, err = v.look(ctx, tx, req)
+		found, err = v.look(ctx, on, req)
 	}
 	if err != nil {
 		return nil, err
@@ -49,7 +55,7 @@ func (v *view) find(ctx context.Context, tx pgx.Tx, req ClaimRequest) ([]candida
 	mayHoldMore := v.mayHoldMore(found, req)
 	found = v.best(found)
 	if mayHoldMore {
-		if found, err = v.walkKeys(ctx, tx, req, found); err != nil {
+		if found, err = v.walkKeys(ctx, on, req, found); err != nil {
 			return nil, err
 		}
 	}
@@ -61,38 +67,69 @@ func (v *view) serves(req ClaimRequest) bool {
 	return bootTime() < v.lookAt && slices.Equal(v.kinds, req.Kinds) && slices.Equal(v.repos, req.repos())
 }
 
-// look lists the levels and walks all of them from their beginning.
-func (v *view) look(ctx context.Context, tx pgx.Tx, req ClaimRequest) (found []candidate, err error) {
-	var before, after int64
-	var now time.Time
-	batch := &pgx.Batch{}
-	batch.Queue(visitedSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&before, &now) })
+// look lists the levels and walks all of them from their beginning. Most often they are the known ones, so those are
+// walked at once.
+func (v *view) look(ctx context.Context, on batcher, req ClaimRequest) (found []candidate, err error) {
+	for i := range v.levels {
+		v.levels[i].mark = time.Time{}
+	}
+	var listed []level
+	batch := byIndex()
+	visited := measure(batch)
 	batch.Queue(listSQL, pgx.NamedArgs{
 		"lane": req.Lane, "kinds": req.Kinds, "repos": req.repos(), "root": req.Worker.RootID,
 		"roots": []uuid.UUID{uuid.Nil, req.Worker.RootID},
 	}).Query(func(rows pgx.Rows) (err error) {
-		v.levels, err = pgx.CollectRows(rows, pgx.RowToStructByPos[level])
+		listed, err = pgx.CollectRows(rows, pgx.RowToStructByPos[level])
 		return err
 	})
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, fmt.Errorf("list levels: %w", err)
+	v.queueWalk(batch, req, &found)
+	cost := visited.until(batch)
+	if err := on.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("look for due jobs: %w", err)
 	}
 	v.kinds, v.repos = slices.Clone(req.Kinds), req.repos()
-	batch = &pgx.Batch{}
-	v.queueWalk(batch, req, &found)
-	batch.Queue(visitedSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&after, &now) })
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, fmt.Errorf("find due jobs: %w", err)
+	if !slices.Equal(v.levels, listed) {
+		v.levels = listed
+		batch := byIndex()
+		visited = measure(batch)
+		v.queueWalk(batch, req, &found)
+		cost = visited.until(batch)
+		if err := on.SendBatch(ctx, batch).Close(); err != nil {
+			return nil, fmt.Errorf("find due jobs: %w", err)
+		}
 	}
-	v.rest(after-before-int64(len(found)), now, found)
+	v.rest(cost.entries-int64(len(found)), cost.now, found)
 	return found, nil
 }
 
+// visits is how many index entries the statements between measure and until visit, and the database's time.
+type visits struct {
+	entries int64
+	now     time.Time
+}
+
+func measure(batch *pgx.Batch) *visits {
+	v := &visits{}
+	batch.Queue(visitedSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&v.entries, &v.now) })
+	return v
+}
+
+func (v *visits) until(batch *pgx.Batch) *visits {
+	batch.Queue(visitedSQL).QueryRow(func(row pgx.Row) error {
+		before := v.entries
+		err := row.Scan(&v.entries, &v.now)
+		v.entries -= before
+		return err
+	})
+	return v
+}
+
 // walk finds the due jobs of the known levels.
-func (v *view) walk(ctx context.Context, tx pgx.Tx, req ClaimRequest) (found []candidate, err error) {
-	batch := &pgx.Batch{}
+func (v *view) walk(ctx context.Context, on batcher, req ClaimRequest) (found []candidate, err error) {
+	batch := byIndex()
 	v.queueWalk(batch, req, &found)
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+	if err := on.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("find due jobs: %w", err)
 	}
 	return found, nil
@@ -125,18 +162,19 @@ func (v *view) mayHoldMore(found []candidate, req ClaimRequest) bool {
 
 // walkKeys goes on from key to key until it has enough jobs, has come round, or has looked at keyWindows windows: then the
 // next claim goes on from there, so that every key has its turn. found is what the claim has already.
-func (v *view) walkKeys(ctx context.Context, tx pgx.Tx, req ClaimRequest, found []candidate) ([]candidate, error) {
+func (v *view) walkKeys(ctx context.Context, on batcher, req ClaimRequest, found []candidate) ([]candidate, error) {
 	args := v.args(req)
 	args["keys"] = keyWindow
 	start, round := v.key, v.key == ""
 	for range keyWindows {
 		args["after"] = v.key
-		rows, err := tx.Query(ctx, keysSQL, args)
-		if err != nil {
-			return nil, fmt.Errorf("go from key to key: %w", err)
-		}
-		keys, err := pgx.CollectRows(rows, pgx.RowToStructByPos[keyRow])
-		if err != nil {
+		var keys []keyRow
+		batch := byIndex()
+		batch.Queue(keysSQL, args).Query(func(rows pgx.Rows) (err error) {
+			keys, err = pgx.CollectRows(rows, pgx.RowToStructByPos[keyRow])
+			return err
+		})
+		if err := on.SendBatch(ctx, batch).Close(); err != nil {
 			return nil, fmt.Errorf("go from key to key: %w", err)
 		}
 		v.key = ""

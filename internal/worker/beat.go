@@ -84,6 +84,9 @@ func (s *session) sendBeat(ctx context.Context, leases []*queue.Lease) error {
 		return err
 	}
 	s.w.stats.released.Add(int64(beat.Orphans))
+	if beat.Orphans > 0 {
+		s.w.Wake("") // they are due again
+	}
 	for _, lease := range beat.Cancelled {
 		lease.RequestCancel()
 	}

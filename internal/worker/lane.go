@@ -37,13 +37,16 @@ func (l *lane) freeSlot() {
 func (s *session) serve(hard, last context.Context, stop <-chan struct{}, l *lane) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
+	for more := false; ; {
 		select {
 		case <-stop:
 			return
 		case <-timer.C:
 		case <-l.wake:
 		case <-l.freed:
+			if !more {
+				continue // there was a slot for each job that is due
+			}
 			if l.busy.Load() > 0 {
 				sleep(hard, gather)
 			}
@@ -53,21 +56,21 @@ func (s *session) serve(hard, last context.Context, stop <-chan struct{}, l *lan
 			return
 		default:
 		}
-		_ = s.guard(hard, "claim jobs", func() error { s.fill(hard, last, l); return nil }) // guard logged it
+		_ = s.guard(hard, "claim jobs", func() error { more = s.fill(hard, last, l); return nil }) // guard logged it
 		timer.Reset(jittered(s.w.cfg.Poll))
 	}
 }
 
-// fill claims until the lane is full or nothing more is due. A claim isn't interrupted by the stop: an answer that
-// nobody waits for leaves granted jobs behind.
-func (s *session) fill(hard, last context.Context, l *lane) {
+// fill claims until the lane is full, then more may be due, or until nothing more is. A claim isn't interrupted by the stop:
+// an answer that nobody waits for leaves granted jobs behind.
+func (s *session) fill(hard, last context.Context, l *lane) (more bool) {
 	for !s.isStopping() {
 		free := l.free()
 		if free <= 0 || len(l.kinds) == 0 {
-			return
+			return true
 		}
 		if s.silent(hard) {
-			return
+			return false
 		}
 		self := s.look()
 		leases, err := s.w.cfg.Queue.Claim(hard, queue.ClaimRequest{
@@ -77,17 +80,18 @@ func (s *session) fill(hard, last context.Context, l *lane) {
 			if hard.Err() == nil { // else the end of the grace interrupted it, and the last beat cleans up
 				s.outages.failed(hard, "claim", err)
 			}
-			return
+			return false
 		}
 		s.outages.over(hard, "claim")
-		if len(leases) == 0 {
-			return
-		}
 		s.w.stats.claimed.Add(int64(len(leases)))
 		for _, lease := range leases {
 			s.begin(hard, last, l, lease)
 		}
+		if len(leases) == 0 || (len(leases) < free && !s.w.cfg.Queue.Unfinished(self.ID, l.name)) {
+			return false
+		}
 	}
+	return false
 }
 
 // begin starts a job, or gives it back when the stop was first: one of the two, decided under the lock that the stop
