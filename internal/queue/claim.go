@@ -61,10 +61,11 @@ func (q *Queue) Claim(ctx context.Context, req ClaimRequest) (leases []*Lease, e
 	return leases, nil
 }
 
-// Unfinished says whether the last claim of a lane may have left jobs behind that are due, although it brought fewer than
-// there were slots: another claimer was at the same ones, or there are more keys than it looked at.
-func (q *Queue) Unfinished(worker uuid.UUID, lane string) bool {
-	return q.holder(worker).view(lane).unfinished
+// LookAgain says after which time another claim of a lane may bring jobs that the last one couldn't see, although it
+// brought fewer than there were slots. Zero: it saw everything.
+func (q *Queue) LookAgain(worker uuid.UUID, lane string) time.Duration {
+	v := q.holder(worker).view(lane)
+	return v.again()
 }
 
 // claimLost says whether a claim met another one: two rows of one concurrency key, or locks taken crosswise. The
@@ -122,7 +123,7 @@ func (q *Queue) claimOnce(ctx context.Context, h *holder, req ClaimRequest) (lea
 	}
 	view.advance(found, leases)
 	contended = len(leases) < min(len(found), req.Limit)
-	view.unfinished = contended || view.key != ""
+	view.contended = contended
 	h.setView(req.Lane, view)
 	return leases, contended, nil
 }

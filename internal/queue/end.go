@@ -69,7 +69,7 @@ func (l *Lease) FailTx(ctx context.Context, tx pgx.Tx, f Failure) error {
 func (l *Lease) RetryTx(ctx context.Context, tx pgx.Tx, f Failure) (State, error) {
 	job := l.Job()
 	if f.Terminal || job.Attempt >= job.MaxAttempts {
-		return StateFailed, l.FailTx(ctx, tx, f)
+		return l.failUnlessCancelled(ctx, tx, f)
 	}
 	after := f.After
 	if after <= 0 {
@@ -79,6 +79,17 @@ func (l *Lease) RetryTx(ctx context.Context, tx pgx.Tx, f Failure) (State, error
 		return move(ctx, ft, setRetried, held, l.args(pgx.NamedArgs{
 			"code": storable(f.Code), "message": storable(f.text()), "after": seconds(after),
 		}))
+	})
+}
+
+// failUnlessCancelled ends a job that has no attempt left: somebody who wanted it cancelled gets that.
+func (l *Lease) failUnlessCancelled(ctx context.Context, tx pgx.Tx, f Failure) (State, error) {
+	return l.end(ctx, tx, "fail", OutcomeFailed, func(ft *fencedTx) (Job, error) {
+		job, err := move(ctx, ft, setCancelled, held+` and cancel_requested_at is not null and run_id is null`, l.args(nil))
+		if !isNoRows(err) {
+			return job, err
+		}
+		return l.q.fail(ctx, ft, held, l.args(nil), f.Code, f.text())
 	})
 }
 
@@ -122,7 +133,9 @@ func (r Release) args() pgx.NamedArgs {
 // it couldn't be claimed yet. However many wait behind a key, one is looked at.
 const wakeSQL = `
 select pg_notify('` + ChannelJobs + `', lane) from unnest(@lanes::text[]) as l (lane)
-where ` + db.NotifyRoom + ` and exists (select from jobs where state = 'queued' and lane = l.lane and concurrency_key = any(@keys) and run_at <= clock_timestamp())`
+where ` + db.NotifyRoom + ` and exists (select from unnest(@keys::text[]) as k (key) cross join lateral (
+	select from jobs where state = 'queued' and lane = l.lane and concurrency_key = k.key
+	order by concurrency_key, kind limit 1) waits)`
 
 // wakeHeldBack tells the lanes of this worker what the job's end set free.
 func (l *Lease) wakeHeldBack(ctx context.Context, ft *fencedTx, job Job) error {

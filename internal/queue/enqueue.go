@@ -64,7 +64,9 @@ select id, case when ` + db.NotifyRoom + ` then pg_notify('` + ChannelJobs + `',
 
 // EnqueueTx queues a job when tx commits, and wakes the workers of its lane then. With a dedupe key that a live job
 // has, nothing is queued and that job's id is returned. tx must be READ COMMITTED, as all of orch's are.
-func EnqueueTx(ctx context.Context, tx pgx.Tx, in Insert) (Inserted, error) { return enqueue(ctx, tx, in) }
+func EnqueueTx(ctx context.Context, tx pgx.Tx, in Insert) (Inserted, error) {
+	return enqueue(ctx, tx, in)
+}
 
 // rowQuerier is the pool or a transaction.
 type rowQuerier interface {

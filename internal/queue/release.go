@@ -109,13 +109,14 @@ func (q *Queue) recover(ctx context.Context, job Job, reason, condition string, 
 		maps.Copy(fence, args)
 	}
 	err := db.InTx(bounded, q.pool, func(tx pgx.Tx) (err error) {
-		if job.Recoveries >= maxRecoveries && job.RunID == nil {
-			after, err = q.fail(bounded, tx, held+condition, fence, CodeCrashLoop, "its worker died under it again and again")
+		// A row that somebody has locked is for the next call: others wait behind it.
+		if _, err := tx.Exec(bounded, `set local lock_timeout = '500ms'`); err != nil {
 			return err
 		}
-		args := Release{Recovery: true}.args()
-		maps.Copy(args, fence)
-		after, err = move(bounded, tx, setReleased, held+condition, args)
+		if after, err = q.recoverTx(bounded, tx, job, condition, fence); err != nil || job.ConcurrencyKey == nil {
+			return err
+		}
+		_, err = tx.Exec(bounded, wakeSQL, pgx.NamedArgs{"lanes": []string{job.Lane}, "keys": []string{*job.ConcurrencyKey}})
 		return err
 	})
 	switch {
@@ -130,6 +131,21 @@ func (q *Queue) recover(ctx context.Context, job Job, reason, condition string, 
 		slog.String("reason", reason), slog.String("state", string(after.State)), slog.Int("attempt", after.Attempt),
 		slog.Int("recoveries", after.Recoveries), slog.String("host", orZero(job.Host)), slog.Int("pid", orZero(job.PID)))
 	return &after, true
+}
+
+// recoverTx fails a job of which its workers died again and again, unless somebody wants it cancelled or a run may be alive,
+// and releases any other.
+func (q *Queue) recoverTx(ctx context.Context, tx pgx.Tx, job Job, condition string, fence pgx.NamedArgs) (Job, error) {
+	if job.Recoveries >= maxRecoveries && job.RunID == nil {
+		after, err := q.fail(ctx, tx, held+condition+` and cancel_requested_at is null`, fence, CodeCrashLoop,
+			"its worker died under it again and again")
+		if !isNoRows(err) {
+			return after, err
+		}
+	}
+	args := Release{Recovery: true}.args()
+	maps.Copy(args, fence)
+	return move(ctx, tx, setReleased, held+condition, args)
 }
 
 func orZero[T any](v *T) T {

@@ -15,6 +15,8 @@ const (
 	window     = 500 // due rows of a level in which a claim looks for free keys
 	keyWindow  = 100 // keys that it looks at together when more rows than that are due, and
 	keyWindows = 4   // how often
+	keyPause   = 20 * time.Millisecond
+	soon       = time.Millisecond
 
 	// A look at everything that visits more than cheapLook index entries in vain is repeated only after restPerEntry for
 	// each, about a hundred times what they cost, and at the latest after maxRest.
@@ -31,7 +33,11 @@ type view struct {
 	levels       []level
 	lookAt       time.Duration // boot clock: until then the levels and their marks serve
 	key          string        // the walk from key to key goes on behind it
-	unfinished   bool          // the last claim may have left jobs behind
+	round        bool          // which hasn't come round yet since it began, behind from
+	from         string
+	wrapped      bool // it has passed the last key
+	byMarks      bool // the last claim went by marks
+	contended    bool // and another claimer was at the same rows
 }
 
 // batcher is a connection or a transaction.
@@ -44,7 +50,7 @@ type batcher interface {
 func (v *view) find(ctx context.Context, on batcher, req ClaimRequest) ([]candidate, error) {
 	var found []candidate
 	var err error
-	if v.serves(req) {
+	if v.byMarks = v.serves(req); v.byMarks {
 		found, err = v.walk(ctx, on, req)
 	} else {
 		found, err = v.look(ctx, on, req)
@@ -54,7 +60,9 @@ func (v *view) find(ctx context.Context, on batcher, req ClaimRequest) ([]candid
 	}
 	mayHoldMore := v.mayHoldMore(found, req)
 	found = v.best(found)
-	if mayHoldMore {
+	if !mayHoldMore {
+		v.round = false
+	} else {
 		if found, err = v.walkKeys(ctx, on, req, found); err != nil {
 			return nil, err
 		}
@@ -165,7 +173,9 @@ func (v *view) mayHoldMore(found []candidate, req ClaimRequest) bool {
 func (v *view) walkKeys(ctx context.Context, on batcher, req ClaimRequest, found []candidate) ([]candidate, error) {
 	args := v.args(req)
 	args["keys"] = keyWindow
-	start, round := v.key, v.key == ""
+	if !v.round {
+		v.round, v.from, v.wrapped = true, v.key, v.key == ""
+	}
 	for range keyWindows {
 		args["after"] = v.key
 		var keys []keyRow
@@ -187,12 +197,12 @@ func (v *view) walkKeys(ctx context.Context, on batcher, req ClaimRequest, found
 			}
 		}
 		found = v.best(found)
-		if v.key == "" && !round {
-			round = true
-			continue
-		}
-		if len(found) >= req.Limit || v.key == "" || (round && v.key >= start) {
-			break
+		switch {
+		case len(found) >= req.Limit, v.wrapped && (v.key == "" || (v.from != "" && v.key >= v.from)):
+			v.round = false
+			return found, nil
+		case v.key == "":
+			v.wrapped = true
 		}
 	}
 	return found, nil
@@ -209,6 +219,20 @@ func (v *view) args(req ClaimRequest) pgx.NamedArgs {
 	return pgx.NamedArgs{
 		"lane": req.Lane, "root": req.Worker.RootID, "handled": req.Kinds, "many": req.many(), "window": max(window, req.many()),
 		"kinds": kinds, "roots": roots, "keyed": keyed, "repos": repos, "priorities": priorities, "marks": marks,
+	}
+}
+
+// again is how long after a claim another one may find what it couldn't see; zero = never.
+func (v *view) again() time.Duration {
+	switch {
+	case v.contended:
+		return soon
+	case v.round:
+		return keyPause
+	case v.byMarks:
+		return max(v.lookAt-bootTime(), soon)
+	default:
+		return 0
 	}
 }
 

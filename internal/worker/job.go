@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"orch/internal/db"
 	"orch/internal/queue"
@@ -169,12 +170,28 @@ func (s *session) end(ctx context.Context, lease *queue.Lease, tx pgx.Tx, result
 	case errors.As(result, &failure):
 		_, err := lease.RetryTx(ctx, tx, *failure)
 		return err
-	case errors.Is(result, queue.ErrUnavailable), db.Unreachable(result): // no fault of the job's
+	case errors.Is(result, queue.ErrUnavailable), ofDatabase(result) && db.Unreachable(result): // no fault of the job's
 		return lease.ReleaseTx(ctx, tx, queue.Release{After: s.w.cfg.Poll, WaitingFor: "database"})
 	default:
 		_, err := lease.RetryTx(ctx, tx, queue.Failure{Code: CodeHandlerError, Err: result})
 		return err
 	}
+}
+
+// ofDatabase tells errors of the database from those that only look like it: a handler has a network and deadlines of its
+// own, and their failures are to spend attempts.
+func ofDatabase(err error) bool {
+	if _, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[interface {
+		error
+		SafeToRetry() bool
+	}](err)
+	return ok || errors.Is(err, pgconn.ErrConnClosed)
 }
 
 // settled counts a committed end.

@@ -56,21 +56,28 @@ func (s *session) serve(hard, last context.Context, stop <-chan struct{}, l *lan
 			return
 		default:
 		}
-		_ = s.guard(hard, "claim jobs", func() error { more = s.fill(hard, last, l); return nil }) // guard logged it
-		timer.Reset(jittered(s.w.cfg.Poll))
+		next := jittered(s.w.cfg.Poll)
+		_ = s.guard(hard, "claim jobs", func() error { // guard logs it
+			var again time.Duration
+			if more, again = s.fill(hard, last, l); again > 0 {
+				next = min(next, again)
+			}
+			return nil
+		})
+		timer.Reset(next)
 	}
 }
 
-// fill claims until the lane is full, then more may be due, or until nothing more is. A claim isn't interrupted by the stop:
-// an answer that nobody waits for leaves granted jobs behind.
-func (s *session) fill(hard, last context.Context, l *lane) (more bool) {
+// fill claims until the lane is full, then more may be due, or until nothing more is to be had; again is when there may be,
+// if that is known. A claim isn't interrupted by the stop: an answer that nobody waits for leaves granted jobs behind.
+func (s *session) fill(hard, last context.Context, l *lane) (more bool, again time.Duration) {
 	for !s.isStopping() {
 		free := l.free()
 		if free <= 0 || len(l.kinds) == 0 {
-			return true
+			return true, 0
 		}
 		if s.silent(hard) {
-			return false
+			return false, 0
 		}
 		self := s.look()
 		leases, err := s.w.cfg.Queue.Claim(hard, queue.ClaimRequest{
@@ -80,18 +87,18 @@ func (s *session) fill(hard, last context.Context, l *lane) (more bool) {
 			if hard.Err() == nil { // else the end of the grace interrupted it, and the last beat cleans up
 				s.outages.failed(hard, "claim", err)
 			}
-			return false
+			return false, 0
 		}
 		s.outages.over(hard, "claim")
 		s.w.stats.claimed.Add(int64(len(leases)))
 		for _, lease := range leases {
 			s.begin(hard, last, l, lease)
 		}
-		if len(leases) == 0 || (len(leases) < free && !s.w.cfg.Queue.Unfinished(self.ID, l.name)) {
-			return false
+		if len(leases) < free {
+			return false, s.w.cfg.Queue.LookAgain(self.ID, l.name)
 		}
 	}
-	return false
+	return false, 0
 }
 
 // begin starts a job, or gives it back when the stop was first: one of the two, decided under the lock that the stop

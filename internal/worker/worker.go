@@ -23,7 +23,7 @@ const (
 )
 
 // ErrSchemaNewer is what Run returns after it drained because the database is being migrated past this program.
-var ErrSchemaNewer = errors.New("the database is newer than this program")
+var ErrSchemaNewer = errors.New("the database is about to be, or was, migrated by a newer orch")
 
 // Handler does the work of one kind of job.
 type Handler interface {
