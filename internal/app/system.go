@@ -226,9 +226,13 @@ func verdictOf(v process.Verdict) lease.Verdict {
 func (s *system) recovery(ctx context.Context, every time.Duration, log *slog.Logger, ready func(), beat func()) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	for {
-		if err := s.recover(ctx); err != nil && ctx.Err() == nil {
-			log.ErrorContext(ctx, "recovery incomplete, tried again", slog.String("code", db.Code(err)), slog.Any("error", err))
+	for last := ""; ; {
+		err := s.recover(ctx)
+		if code := db.Code(err); code != last && ctx.Err() == nil { // an outage is one line
+			last = code
+			if err != nil {
+				log.WarnContext(ctx, "recovery incomplete, tried again", slog.String("code", code), slog.Any("error", err))
+			}
 		}
 		ready()
 		beat()

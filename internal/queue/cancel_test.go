@@ -97,7 +97,7 @@ func TestReleaseDead(t *testing.T) {
 	b.state(asked.Job().ID, queue.StateCancelled)
 	equal(t, "code", *b.state(crashing.Job().ID, queue.StateFailed).ErrorCode, queue.CodeCrashLoop)
 	equal(t, "hook", slices.Equal(failed, []string{queue.CodeCrashLoop}), true)
-	equal(t, "its run may live", b.state(pinned.Job().ID, queue.StateQueued).Recoveries, 6)
+	equal(t, "its run may live", b.state(pinned.Job().ID, queue.StateQueued).Recoveries, 5)
 	b.state(kept.Job().ID, queue.StateRunning)
 	b.state(elsewhere.Job().ID, queue.StateRunning)
 	b.is(b.complete(plain), queue.ErrLeaseLost)

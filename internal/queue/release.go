@@ -143,7 +143,8 @@ func (q *Queue) recoverTx(ctx context.Context, tx pgx.Tx, job Job, condition str
 			return after, err
 		}
 	}
-	args := Release{Recovery: true}.args()
+	// A run that is alive is no crash loop, however often orch is restarted meanwhile.
+	args := Release{Recovery: job.RunID == nil}.args()
 	maps.Copy(args, fence)
 	return move(ctx, tx, setReleased, held+condition, args)
 }

@@ -66,7 +66,7 @@ func (s *session) finish(hard context.Context, l *lane, lease *queue.Lease, err 
 		if err != nil && !lease.Lost() {
 			s.w.log.WarnContext(hard, "handler failed after it had ended its job", s.about(lease, err)...)
 		}
-		s.settled(hard, lease)
+		s.settled(hard, lease, err)
 	case lease.Lost() || errors.Is(err, queue.ErrLeaseLost):
 		s.lost(hard, lease)
 	default:
@@ -79,7 +79,7 @@ func (s *session) finish(hard context.Context, l *lane, lease *queue.Lease, err 
 func (s *session) completed(hard context.Context, l *lane, lease *queue.Lease, err error) {
 	switch {
 	case lease.Ended():
-		s.settled(hard, lease)
+		s.settled(hard, lease, nil)
 	case errors.Is(err, queue.ErrLeaseLost):
 		s.lost(hard, lease)
 	default:
@@ -113,7 +113,7 @@ func (s *session) write(hard context.Context, lease *queue.Lease, result error) 
 		switch {
 		case lease.Ended():
 			s.outages.over(hard, "end")
-			s.settled(hard, lease)
+			s.settled(hard, lease, result)
 			s.noteWait(hard, lease, result)
 			return
 		case lease.Lost() || errors.Is(err, queue.ErrLeaseLost):
@@ -195,14 +195,17 @@ func ofDatabase(err error) bool {
 }
 
 // settled counts a committed end.
-func (s *session) settled(ctx context.Context, lease *queue.Lease) {
+func (s *session) settled(ctx context.Context, lease *queue.Lease, result error) {
 	if !s.countOnce(lease) {
 		return
 	}
 	s.w.stats.count(lease.Outcome())
 	job := lease.Job()
-	s.w.log.InfoContext(ctx, "job ended", slog.Int64("job_id", job.ID), slog.String("kind", job.Kind),
-		slog.String("outcome", string(lease.Outcome())), slog.Int("attempt", job.Attempt))
+	attrs := []any{slog.Int64("job_id", job.ID), slog.String("kind", job.Kind), slog.String("outcome", string(lease.Outcome())), slog.Int("attempt", job.Attempt)}
+	if result != nil {
+		attrs = append(attrs, slog.Any("error", result)) // why an attempt was spent
+	}
+	s.w.log.InfoContext(ctx, "job ended", attrs...)
 }
 
 // lost counts a lease that somebody else has, or may have. What the handler returned is dropped.

@@ -134,12 +134,22 @@ func (g *Git) Do(ctx context.Context, c Call) ([]byte, error) {
 		return nil, fmt.Errorf("git %s: %w", subcommand(c.Args), cause)
 	}
 	if err != nil {
+		if full(c.GitDir) || full(c.WorkTree) {
+			err = errors.Join(err, syscall.ENOSPC)
+		}
 		return stdout.buf.Bytes(), newError(c.Args, err, stderr.buf.String())
 	}
 	if c.Warnings != nil {
 		*c.Warnings = redact(stderr.buf.String())
 	}
 	return stdout.buf.Bytes(), nil
+}
+
+// full says whether the filesystem of dir has no room left. Git itself doesn't always say why it couldn't write, e.g. a ref.
+func full(dir string) bool {
+	const least = 16 // blocks
+	var fs syscall.Statfs_t
+	return dir != "" && syscall.Statfs(dir, &fs) == nil && fs.Blocks > 0 && fs.Bavail < least
 }
 
 // environment is what every git process gets: nothing of orch's own environment but PATH.

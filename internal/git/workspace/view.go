@@ -162,7 +162,7 @@ func corrupt(detail string, err error) error {
 
 // diskFull says whether git had no room to write.
 func diskFull(e *gitcmd.Error) bool {
-	return strings.Contains(e.Stderr, "No space left on device") || strings.Contains(e.Stderr, "Disk quota exceeded")
+	return errors.Is(e, syscall.ENOSPC) || strings.Contains(e.Stderr, "No space left on device") || strings.Contains(e.Stderr, "Disk quota exceeded")
 }
 
 // checkShape refuses a .git that isn't what a clone has there: behind a link could be anybody's repository.

@@ -97,9 +97,19 @@ func (s *shim) decide() error {
 	return s.run()
 }
 
+// roomAgain is how often a full disk is looked at again: how the program ended must not be lost, and the run stays held
+// until it is on disk.
+const roomAgain = time.Second
+
 func (s *shim) record(exit process.Exit) error {
 	exit.FinishedAt = time.Now()
-	return s.hold.WriteExit(exit)
+	for {
+		err := s.hold.WriteExit(exit)
+		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+			return err
+		}
+		<-time.After(roomAgain)
+	}
 }
 
 func (s *shim) run() error {
