@@ -353,7 +353,8 @@ type PauseScope string
 // Problem What went wrong (RFC 9457). Codes of the server itself: `unauthorized`, `host_not_allowed`,
 // `cross_site_request`, `not_found`, `method_not_allowed`, `bad_parameter`, `bad_json`, `unknown_field`,
 // `unsupported_media_type`, `body_too_large`, `invalid`, `adhoc_needs_socket`, `no_snapshot`, `not_ready`,
-// `database_unreachable`, `timeout`, `stopping`, `internal`.
+// `database_unreachable`, `database_timeout`, `database_read_only` (all three 503: the same request may work later),
+// `timeout`, `stopping`, `internal`.
 type Problem struct {
 	// Checks With `not_ready`, every check and how it went.
 	Checks *[]Check `json:"checks,omitempty"`
@@ -1262,7 +1263,9 @@ type ClientInterface interface {
 
 	// GetHealth Is the process alive
 	//
-	// Answers as long as the process can answer at all; asks neither database nor daemons.
+	// Answers as long as the process can answer at all; asks neither database nor daemons. At its start a server listens
+	// only once it has found its database and its data root fit: until then nothing answers, and its log says for what
+	// it waits.
 	//
 	// Corresponds with GET /healthz (the `GetHealth` operationId).
 	GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1331,8 +1334,8 @@ type ClientInterface interface {
 
 	// GetReadiness Is the process of use
 	//
-	// Looks at database, schema, worker, listener and at daemons that went silent. What is switched off counts as
-	// `off` and is no reason to be unready. Answers are at most a second old.
+	// Looks at database, schema (once the database answers), worker, listener and at daemons that went silent. What is
+	// switched off counts as `off` and is no reason to be unready. Answers are at most a second old.
 	//
 	// Corresponds with GET /readyz (the `GetReadiness` operationId).
 	GetReadiness(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1450,7 +1453,9 @@ type ClientInterface interface {
 
 // GetHealth Is the process alive
 //
-// Answers as long as the process can answer at all; asks neither database nor daemons.
+// Answers as long as the process can answer at all; asks neither database nor daemons. At its start a server listens
+// only once it has found its database and its data root fit: until then nothing answers, and its log says for what
+// it waits.
 //
 // Corresponds with GET /healthz (the `GetHealth` operationId).
 func (c *Client) GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1599,8 +1604,8 @@ func (c *Client) GetQueue(ctx context.Context, reqEditors ...RequestEditorFn) (*
 
 // GetReadiness Is the process of use
 //
-// Looks at database, schema, worker, listener and at daemons that went silent. What is switched off counts as
-// `off` and is no reason to be unready. Answers are at most a second old.
+// Looks at database, schema (once the database answers), worker, listener and at daemons that went silent. What is
+// switched off counts as `off` and is no reason to be unready. Answers are at most a second old.
 //
 // Corresponds with GET /readyz (the `GetReadiness` operationId).
 func (c *Client) GetReadiness(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -2696,7 +2701,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetHealthWithResponse Is the process alive
 	//
-	// Answers as long as the process can answer at all; asks neither database nor daemons.
+	// Answers as long as the process can answer at all; asks neither database nor daemons. At its start a server listens
+	// only once it has found its database and its data root fit: until then nothing answers, and its log says for what
+	// it waits.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2777,8 +2784,8 @@ type ClientWithResponsesInterface interface {
 
 	// GetReadinessWithResponse Is the process of use
 	//
-	// Looks at database, schema, worker, listener and at daemons that went silent. What is switched off counts as
-	// `off` and is no reason to be unready. Answers are at most a second old.
+	// Looks at database, schema (once the database answers), worker, listener and at daemons that went silent. What is
+	// switched off counts as `off` and is no reason to be unready. Answers are at most a second old.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -3931,7 +3938,9 @@ func (r RetryTaskResponse) ContentType() string {
 
 // GetHealthWithResponse Is the process alive
 //
-// Answers as long as the process can answer at all; asks neither database nor daemons.
+// Answers as long as the process can answer at all; asks neither database nor daemons. At its start a server listens
+// only once it has found its database and its data root fit: until then nothing answers, and its log says for what
+// it waits.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -4060,8 +4069,8 @@ func (c *ClientWithResponses) GetQueueWithResponse(ctx context.Context, reqEdito
 
 // GetReadinessWithResponse Is the process of use
 //
-// Looks at database, schema, worker, listener and at daemons that went silent. What is switched off counts as
-// `off` and is no reason to be unready. Answers are at most a second old.
+// Looks at database, schema (once the database answers), worker, listener and at daemons that went silent. What is
+// switched off counts as `off` and is no reason to be unready. Answers are at most a second old.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -99,6 +100,61 @@ func TestRestoredRootIsRefusedUntilAPersonAcceptsIt(t *testing.T) {
 	w.stops()
 }
 
+func TestRootThatDoesNotFitIsNotCalledBound(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, committer)
+	data := p.onDatabase(testdb.Empty(t))
+	p.bound()
+	data.exec(`update roots set generation = 7`)
+	for _, command := range [][]string{{"root", "bind"}, {"root", "status"}, {"doctor"}} {
+		if out := p.fails(command...); !strings.Contains(out, "seems to be a copy") {
+			t.Errorf("orch %s: %s", strings.Join(command, " "), out)
+		}
+	}
+	data.exec(`update roots set generation = 1`)
+	data.exec(`update instance set setup = 'bootstrapping'`)
+	if out := p.orch("root", "bind"); !strings.Contains(out, "`orch worker` can start on it") {
+		t.Errorf("it doesn't finish the set-up: %s", out)
+	}
+	if got := data.value(`select setup from instance`); got != "ready" {
+		t.Errorf("the set-up is %s", got)
+	}
+}
+
+// A copy has the generation of its original. It must neither take its jobs nor end its agents.
+func TestCopyOfARootInUseIsRefused(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, committer)
+	data := p.onDatabase(testdb.Empty(t))
+	s := p.serve()
+	other := p.at("other").with("ORCH_CONFIG="+filepath.Join(p.root, "orch.yaml"), "ORCH_HTTP_ADDR=127.0.0.1:0")
+	if err := os.Mkdir(other.root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"orch-root.json", "root.lock"} {
+		p.write("other/"+name, p.read("root/"+name))
+	}
+	for _, command := range []string{"serve", "worker"} {
+		other.start(command).refuses("alive elsewhere", "copy of one in use")
+	}
+	if out := other.fails("root", "status"); !strings.Contains(out, "alive elsewhere") {
+		t.Errorf("orch root status: %s", out)
+	}
+	if got := data.value(generation); got != "1" {
+		t.Errorf("generation %s, want the original's 1", got)
+	}
+	w := p.start("worker") // on the original
+	w.works()
+	w.stops()
+	s.add("Do it")
+	data.becomes("done", theTask)
+	if err := s.end(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	w = other.start("worker") // its original is stopped
+	w.refuses("copy")
+}
+
 func TestTestingIsNotMixed(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, committer)
@@ -127,6 +183,12 @@ func TestAHostOfWorkersOnlyIsBoundByCommand(t *testing.T) {
 		if out := second.orch("root", "bind"); !strings.Contains(out, want) {
 			t.Errorf("it says %q, want %q", out, want)
 		}
+	}
+	if out := second.fails("root", "bind", "--testing"); !strings.Contains(out, "isn't marked for testing") {
+		t.Errorf("with another testing mark it says %q", out)
+	}
+	if out := second.with("ORCH_DATABASE_URL="+testdb.URL(testdb.Empty(t))).fails("root", "bind"); !strings.Contains(out, "orch migrate") {
+		t.Errorf("of a database without a schema it says %q", out)
 	}
 	w := second.start("worker")
 	w.works()

@@ -21,8 +21,8 @@ func TestANewerMigrationDrainsServerAndWorker(t *testing.T) {
 	w := p.start("worker")
 	w.works()
 	data.exec(`update instance set migrating_to = 99, migrating_until = clock_timestamp() + interval '1 hour'`)
-	s.refuses("start the version of orch that migrates")
-	w.refuses("start the version of orch that migrates")
+	s.refuses("is about to be, or was, migrated by a newer orch", "start the version of orch that migrates")
+	w.refuses("is about to be, or was, migrated by a newer orch", "start the version of orch that migrates")
 	if got := data.value(`select count(*) from workers where stopped_at is null`); got != "0" {
 		t.Errorf("%s workers count as living", got)
 	}

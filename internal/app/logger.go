@@ -6,9 +6,12 @@ import (
 
 	"github.com/lmittmann/tint"
 	"golang.org/x/term"
+
+	"orch/internal/db"
 )
 
-// NewLogger writes to w: for a person on a terminal, one JSON object a line elsewhere. format is auto, text or json.
+// NewLogger writes to w: for a person on a terminal, one JSON object a line elsewhere. No error in it tells where the
+// database is. format is auto, text or json.
 func NewLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	if format == "auto" {
 		format = "json"
@@ -19,7 +22,7 @@ func NewLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 	if format == "text" {
 		file, ok := w.(interface{ Fd() uintptr })
 		colour := ok && term.IsTerminal(int(file.Fd()))
-		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: level, TimeFormat: "15:04:05.000", NoColor: !colour}))
+		return slog.New(db.LogHandler(tint.NewTextHandler(w, &tint.Options{Level: level, TimeFormat: "15:04:05.000", NoColor: !colour})))
 	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
+	return slog.New(db.LogHandler(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})))
 }

@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"errors"
 
 	"orch/api"
+	"orch/internal/app/database"
 	"orch/internal/db"
 	"orch/internal/httpapi"
 	"orch/internal/lifespan"
@@ -17,7 +19,7 @@ type readiness struct {
 
 // Check implements httpapi.Readiness.
 func (r *readiness) Check(ctx context.Context) []api.Check {
-	checks := []api.Check{r.checkDatabase(ctx), r.checkListener()}
+	checks := append(r.checkDatabase(ctx), r.checkListener())
 	for _, s := range r.life.Snapshot() {
 		if s.Name == serviceListener || s.Name == serviceHTTP || s.Name == serviceSystem || s.Name == serviceAgents {
 			continue
@@ -27,11 +29,23 @@ func (r *readiness) Check(ctx context.Context) []api.Check {
 	return checks
 }
 
-func (r *readiness) checkDatabase(ctx context.Context) api.Check {
+// checkDatabase looks at the schema too, once the database answers.
+func (r *readiness) checkDatabase(ctx context.Context) []api.Check {
 	if err := r.system.pool.Ping(ctx); err != nil {
-		return failed("database", db.Code(err))
+		return []api.Check{failed("database", db.Code(err))}
 	}
-	return api.Check{Name: "database", Status: httpapi.CheckOK}
+	schema := api.Check{Name: "schema", Status: httpapi.CheckOK}
+	if err := database.Verify(ctx, r.system.pool); err != nil {
+		schema = failed("schema", schemaCode(err))
+	}
+	return []api.Check{{Name: "database", Status: httpapi.CheckOK}, schema}
+}
+
+func schemaCode(err error) string {
+	if errors.Is(err, database.ErrMigrating) {
+		return "newer_migration_running"
+	}
+	return db.Code(err)
 }
 
 // checkListener: without the listener everything works, at the pace of the poll, so it is no reason to be unready.

@@ -14,8 +14,10 @@ import (
 	"github.com/alecthomas/kong"
 
 	"orch/internal/app"
+	"orch/internal/app/database"
 	"orch/internal/client"
 	"orch/internal/config"
+	"orch/internal/db"
 	"orch/internal/process"
 	"orch/internal/root"
 )
@@ -154,7 +156,7 @@ func (s *session) configure(command string) error {
 	var err error
 	s.cfg, s.warnings, err = config.Load(overrides)
 	if err == nil {
-		err = s.cfg.Validate()
+		err = errors.Join(s.cfg.Validate(), database.CheckURLs(s.cfg))
 	}
 	if command != "serve" && command != "worker" { // which log them
 		for _, name := range s.warnings {
@@ -177,7 +179,7 @@ func report(out io.Writer, err error) int {
 	case errors.Is(err, client.ErrNoServer):
 		code = exitNoServer
 	}
-	if text := strings.TrimSpace(err.Error()); text != "" {
+	if text := strings.TrimSpace(db.Public(err).Error()); text != "" {
 		for i, line := range strings.Split(text, "\n") {
 			if i == 0 {
 				line = "orch: " + line
@@ -222,7 +224,8 @@ func (s *session) connect() (*client.Client, error) {
 		if s.cfg.HTTP.URL != "" {
 			where = s.cfg.HTTP.URL
 		}
-		return nil, &exitError{exitNoServer, fmt.Errorf("no server runs on %s: start one with `orch serve`, or name another with --root or ORCH_URL", where)}
+		return nil, &exitError{exitNoServer, fmt.Errorf("no server runs on %s: start one with `orch serve`, or name another with --root or ORCH_URL; "+
+			"one that was started may still wait for its database, see its log", where)}
 	}
 	return c, err
 }

@@ -27,7 +27,7 @@ type rootStatusCommand struct{}
 func (c *rootStatusCommand) Run(s *session) error {
 	var st root.Status
 	look := func(ctx context.Context, pool *pgxpool.Pool) (err error) {
-		st, err = root.Inspect(ctx, s.cfg.Data.Root, pool)
+		st, err = s.inspectRoot(ctx, pool)
 		return err
 	}
 	var err error
@@ -55,6 +55,14 @@ func (c *rootStatusCommand) Run(s *session) error {
 	return nil
 }
 
+func (s *session) inspectRoot(ctx context.Context, pool *pgxpool.Pool) (root.Status, error) {
+	self, err := process.Self()
+	if err != nil {
+		return root.Status{}, err
+	}
+	return root.Inspect(ctx, s.cfg.Data.Root, pool, root.Config{Testing: bool(s.cfg.Data.Testing), Host: self.Host})
+}
+
 func (s *session) printRoot(st root.Status) {
 	s.print("data root  %s", st.Path)
 	if m := st.Marker; m != nil {
@@ -70,7 +78,7 @@ func (s *session) printRoot(st root.Status) {
 	if len(st.Holders) > 0 {
 		holders := make([]string, len(st.Holders))
 		for i, h := range st.Holders {
-			holders[i] = fmt.Sprintf("%s with pid %d", h.Program, h.PID)
+			holders[i] = h.String()
 		}
 		s.print("in use by  %s", strings.Join(holders, ", "))
 	}
@@ -95,7 +103,13 @@ func (c *rootBindCommand) Run(s *session) error {
 		return errOwnDatabase
 	}
 	if root.Bound(s.cfg.Data.Root) == nil {
-		return s.bound("was bound before", nil)
+		done, err := s.boundBefore()
+		if err != nil {
+			return err
+		}
+		if done {
+			return s.bound("was bound before", nil)
+		}
 	}
 	pool, data, err := start.Open(s.ctx, start.Config{Config: s.cfg, MaxConns: 2, Logger: s.quietLogger(), FailUnready: true})
 	if db.Unreachable(err) {
@@ -106,6 +120,30 @@ func (c *rootBindCommand) Run(s *session) error {
 	}
 	defer pool.Close()
 	return s.bound("is bound, `orch worker` can start on it", data)
+}
+
+// boundBefore says whether a root with a marker is really bound: a start that was interrupted is to be finished. A root that
+// doesn't fit the database is an error.
+func (s *session) boundBefore() (bool, error) {
+	var st root.Status
+	err := database.WithPool(s.ctx, s.cfg, s.quietLogger(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		if st, err = s.inspectRoot(ctx, pool); err == nil {
+			return nil
+		}
+		if unready := database.Verify(ctx, pool); unready != nil { // it says more of a database without tables
+			return unready
+		}
+		return err
+	})
+	switch {
+	case db.Unreachable(err):
+		return false, fmt.Errorf("ask the database: %s", db.Code(err))
+	case err != nil:
+		return false, err
+	case !st.Fits:
+		return false, fmt.Errorf("bind the data root %s: %s", st.Path, st.Verdict)
+	}
+	return st.Ready(), nil
 }
 
 func (s *session) bound(how string, data *root.Root) error {

@@ -48,7 +48,8 @@ func Connect(ctx context.Context, cfg Config) (*pgx.Conn, error) {
 	if cfg.Conn == nil {
 		return nil, errNoSettings
 	}
-	return pgx.ConnectConfig(ctx, connConfig(cfg))
+	conn, err := pgx.ConnectConfig(ctx, connConfig(cfg))
+	return conn, Public(err)
 }
 
 var errNoSettings = errors.New("connect to the database: no connection settings")
@@ -110,12 +111,12 @@ func dialWatched(dial pgconn.DialFunc) pgconn.DialFunc {
 		}
 		tcp, ok := conn.(*net.TCPConn)
 		if !ok {
-			return conn, nil // a socket file: the kernel tells at once
+			return namelessConn{conn}, nil // a socket file: the kernel tells at once
 		}
 		if err := watchPeer(tcp); err != nil {
 			return nil, errors.Join(fmt.Errorf("set keepalive: %w", err), conn.Close())
 		}
-		return conn, nil
+		return namelessConn{conn}, nil
 	}
 }
 

@@ -42,9 +42,13 @@ func TestConnectHasThePoolsLimits(t *testing.T) {
 
 func socketOption(t *testing.T, conn *pgconn.PgConn, option int) (value int) {
 	t.Helper()
-	tcp, ok := conn.Conn().(*net.TCPConn)
+	outer, ok := conn.Conn().(interface{ NetConn() net.Conn })
 	if !ok {
 		t.Fatalf("a connection of type %T", conn.Conn())
+	}
+	tcp, ok := outer.NetConn().(*net.TCPConn)
+	if !ok {
+		t.Fatalf("a connection of type %T", outer.NetConn())
 	}
 	raw, err := tcp.SyscallConn()
 	if err != nil {

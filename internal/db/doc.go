@@ -5,7 +5,9 @@
 //
 // A connection string holds a password, so no error of this package holds one: ParseURL answers in words of its own
 // and never wraps the driver's error, whose text quotes its input. Code turns any database error into a short word
-// that may be logged and shown to everybody.
+// that may be logged and shown to everybody. A failure to connect names user, database, host and port, which are parts of
+// a password with an unescaped delimiter: Connect says UnusableError instead. A pool's error can't be caught where it comes
+// to be, so whoever shows one shows Public of it, and a log has LogHandler in front.
 //
 // # Limits
 //

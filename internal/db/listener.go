@@ -92,13 +92,21 @@ func (l *Listener) Run(ctx context.Context, ready func()) error {
 		}
 		if code := Code(err); code != lastCode { // an outage is one line, not one for each attempt
 			lastCode = code
-			l.log.Log(ctx, levelOf(err), "not listening for notifications, polling goes on", slog.String("code", code), slog.Any("error", err))
+			l.log.LogAttrs(ctx, levelOf(err), "not listening for notifications, polling goes on", slog.String("code", code), whyOf(err))
 		}
 		if !wait(ctx, jitter(pause)) {
 			return nil
 		}
 		pause = min(2*pause, listenBackoffMax)
 	}
+}
+
+// whyOf leaves the variable's name out that an error to connect has: a listener may use another one.
+func whyOf(err error) slog.Attr {
+	if unusable, ok := errors.AsType[*UnusableError](err); ok {
+		return slog.String("remedy", remedyOf(Code(unusable)))
+	}
+	return slog.Any("error", err)
 }
 
 // levelOf is louder for what doesn't go away by itself.

@@ -11,14 +11,15 @@
 // # Answers
 //
 // Handlers return errors, and one place turns them into problem+json: a RefusedError says its status and code, all
-// else is 500 "internal" with the request's id, and the details go to the log only.
+// else is 500 "internal" with the request's id, and the details go to the log only. A database that is away for now is
+// no error of the server's: the answer is 503 with the outage's code, and the log has one line for each change of it.
 //
 // # Snapshots
 //
 // GET /queue is served from one encoded snapshot. However many clients poll, one build runs at a time, at most one a
 // second, and less often when a build is slow, so that polling takes no more than a twentieth of the database's time.
 // While clients poll busily none of them waits for a build: they get the snapshot that is there. A build that fails
-// leaves the snapshot as it was, marked stale.
+// leaves the snapshot as it was, marked stale. A pause or its end drops the snapshot: whoever looks next sees it.
 //
 // # Streams
 //

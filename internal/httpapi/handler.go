@@ -43,7 +43,7 @@ var _ api.StrictServerInterface = (*handlers)(nil)
 func newHandlers(cfg Config, stop <-chan struct{}) *handlers {
 	builder := &queueview.Builder{Source: cfg.Queue.Queue, Code: cfg.ErrorCode, Log: cfg.Logger}
 	return &handlers{
-		problems:  problems{log: cfg.Logger},
+		problems:  problems{log: cfg.Logger, code: cfg.ErrorCode, outage: &outage{}},
 		tasks:     cfg.Tasks,
 		jobs:      cfg.Jobs,
 		runs:      cfg.Runs,
@@ -111,15 +111,19 @@ func allowedMethods(routes chi.Routes, r *http.Request) string {
 	return join(allowed)
 }
 
-// bounded gives every request but a followed log a deadline.
-func (h *handlers) bounded(next api.StrictHandlerFunc, _ string) api.StrictHandlerFunc {
+// bounded gives every request but a followed log a deadline. One that was answered ends an outage of the database.
+func (h *handlers) bounded(next api.StrictHandlerFunc, operation string) api.StrictHandlerFunc {
 	return func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error) {
 		if log, ok := request.(api.GetRunLogRequestObject); ok && value(log.Params.Follow) {
 			return next(ctx, w, r, request)
 		}
 		ctx, cancel := context.WithTimeout(ctx, h.deadline)
 		defer cancel()
-		return next(ctx, w, r, request)
+		answer, err := next(ctx, w, r, request)
+		if err == nil && asksDatabase(operation) && h.outage.becomes("") {
+			h.log.InfoContext(ctx, "the database answers again")
+		}
+		return answer, err
 	}
 }
 

@@ -24,6 +24,7 @@ func (h *handlers) Pause(ctx context.Context, request api.PauseRequestObject) (a
 	if err != nil {
 		return nil, err
 	}
+	h.queue.Drop() // whoever paused looks at the queue next
 	return api.Pause200JSONResponse(paused), nil
 }
 
@@ -38,6 +39,7 @@ func (h *handlers) Resume(ctx context.Context, request api.ResumeRequestObject) 
 	if err != nil {
 		return nil, err
 	}
+	h.queue.Drop()
 	return api.Resume200JSONResponse{Scope: what.Scope, Name: what.Name, WasPaused: was}, nil
 }
 

@@ -1,9 +1,11 @@
 package httpapi_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"orch/api"
 	"orch/internal/httpapi"
@@ -29,6 +31,25 @@ func TestPauseAndResume(t *testing.T) {
 	if left := s.Pauses(); len(left) != 1 || left[0].Name != "demo" {
 		t.Errorf("left: %+v", left)
 	}
+}
+
+func TestTheQueueShowsAPauseAtOnce(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *httpapi.Config) { c.QueueEvery = time.Hour })
+	s.SetQueue(func(context.Context) (api.Queue, error) { return api.Queue{Paused: s.Pauses()}, nil })
+	paused := func(want int) {
+		t.Helper()
+		for range 2 {
+			if got := decode[api.Queue](t, s.ask(t, http.MethodGet, "/queue", ""), http.StatusOK).Paused; len(got) != want {
+				t.Errorf("%d paused, want %d", len(got), want)
+			}
+		}
+	}
+	paused(0)
+	s.ask(t, http.MethodPost, "/pause", `{"lane":"agents","reason":"budget is spent"}`)
+	paused(1)
+	s.ask(t, http.MethodPost, "/resume", `{"lane":"agents"}`)
+	paused(0)
 }
 
 func TestBadPausesAreRefusedByField(t *testing.T) {

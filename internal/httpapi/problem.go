@@ -28,7 +28,6 @@ const (
 	CodeAdhocNeedSocket = "adhoc_needs_socket"
 	CodeNoSnapshot      = "no_snapshot"
 	CodeNotReady        = "not_ready"
-	CodeUnavailable     = "database_unreachable"
 	CodeTooManyStreams  = "too_many_streams"
 	CodeTimeout         = "timeout"
 	CodeStopping        = "stopping"
@@ -79,11 +78,6 @@ func Refuse(code, detail string) error {
 	return &RefusedError{Status: http.StatusUnprocessableEntity, Code: code, Detail: detail}
 }
 
-// Unavailable says that a part which is needed is away for now, e.g. with code "database_unreachable".
-func Unavailable(code string, err error) error {
-	return &RefusedError{Status: http.StatusServiceUnavailable, Code: code, Detail: "try again later", Err: err}
-}
-
 func stopping() *RefusedError {
 	return &RefusedError{Status: http.StatusServiceUnavailable, Code: CodeStopping, Detail: "the server is stopping"}
 }
@@ -105,7 +99,9 @@ func invalidFields(code string, fields ...api.FieldError) error {
 
 // problems turns errors into answers: the one place that does.
 type problems struct {
-	log *slog.Logger
+	log    *slog.Logger
+	code   func(error) string // Config.ErrorCode
+	outage *outage
 }
 
 func (p problems) write(w http.ResponseWriter, r *http.Request, err error) {
@@ -114,6 +110,9 @@ func (p problems) write(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	refused := p.translate(err)
 	id := front.RequestID(r.Context())
+	if awayDetail(refused.Code) != "" && p.outage.becomes(refused.Code) {
+		p.log.WarnContext(r.Context(), "the database is away, what needs it is refused", slog.String("code", refused.Code))
+	}
 	switch {
 	case refused.Code == CodeInternal:
 		p.log.ErrorContext(r.Context(), "request failed", slog.String("method", r.Method), slog.String("path", r.URL.Path),
@@ -172,7 +171,11 @@ func (p problems) translate(err error) *RefusedError {
 		}
 	case errors.Is(err, snapshot.ErrClosed):
 		return stopping()
-	case errors.Is(err, context.DeadlineExceeded):
+	}
+	if code := p.code(err); awayDetail(code) != "" {
+		return &RefusedError{Status: http.StatusServiceUnavailable, Code: code, Detail: awayDetail(code), Err: err}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
 		return &RefusedError{Status: http.StatusServiceUnavailable, Code: CodeTimeout, Detail: "it took too long; try again later", Err: err}
 	}
 	return &RefusedError{

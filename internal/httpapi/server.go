@@ -36,7 +36,7 @@ type Config struct {
 	Runs      Runs
 	Queue     QueueSource
 	Readiness Readiness
-	// ErrorCode names an error of Queue in a word, e.g. database_unreachable; nil = this package's own codes.
+	// ErrorCode names an error of what stands behind in a word, e.g. database_unreachable; nil = this package's own codes.
 	ErrorCode func(error) string
 	Logger    *slog.Logger
 

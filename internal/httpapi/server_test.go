@@ -134,12 +134,22 @@ func (b broken) ListTasks(context.Context, httpapi.TaskFilter) ([]api.Task, erro
 }
 
 func (b broken) CancelTask(context.Context, string, string) (api.Task, error) {
-	return api.Task{}, fmt.Errorf("cancel a task: %w", httpapi.Unavailable("database_unreachable", errors.New("secret in a cause")))
+	return api.Task{}, fmt.Errorf("cancel a task: %w", errAway)
+}
+
+var errAway = errors.New("secret in a cause")
+
+// codeOf is a Config.ErrorCode.
+func codeOf(err error) string {
+	if errors.Is(err, errAway) {
+		return "database_unreachable"
+	}
+	return "internal"
 }
 
 func TestErrorsShowNoInternals(t *testing.T) {
 	t.Parallel()
-	s := serve(t, func(c *httpapi.Config) { c.Tasks = broken{&apitest.Backend{}} })
+	s := serve(t, func(c *httpapi.Config) { c.Tasks, c.ErrorCode = broken{&apitest.Backend{}}, codeOf })
 	for _, test := range []struct {
 		method, path string
 		status       int

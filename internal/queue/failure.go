@@ -56,7 +56,7 @@ func (f *Failure) Unwrap() error { return f.Err }
 
 func (f *Failure) text() string {
 	if f.Message == "" && f.Err != nil {
-		return f.Err.Error()
+		return db.Public(f.Err).Error() // it is kept, and shown to everybody
 	}
 	return f.Message
 }

@@ -28,7 +28,7 @@ type Accepted struct {
 // Accept makes a root and a database that don't fit belong together again, for a person who restored one of them: both
 // get a generation above all that either had, so that whatever else is a copy of them fits no more. A root of another database is
 // accepted with Config.Rebind only. It needs the root for itself: ErrInUse while anyone works in it, LivingError while
-// anyone works in a copy. What is interrupted is refused as it was before, or done; it may be called again.
+// anyone works in a copy, or in what this is a copy of. What is interrupted is refused as it was before, or done; it may be called again.
 func Accept(ctx context.Context, path string, pool *pgxpool.Pool, cfg Config) (Accepted, error) {
 	a, err := accept(ctx, path, pool, cfg)
 	if err != nil {
@@ -62,7 +62,7 @@ func (b *binder) accept(ctx context.Context) (Accepted, error) {
 	if err != nil {
 		return Accepted{}, err
 	}
-	a := Accepted{Found: p.status(), RootID: p.marker.RootID, Generation: p.marker.Generation}
+	a := Accepted{Found: p.status(b.cfg.Testing), RootID: p.marker.RootID, Generation: p.marker.Generation}
 	foreign := p.marker.InstanceID != p.instance.ID
 	if foreign && !b.cfg.Rebind {
 		return a, p.foreign()
@@ -71,7 +71,7 @@ func (b *binder) accept(ctx context.Context) (Accepted, error) {
 		return a, err
 	}
 	if _, err := p.settled(); err == nil && !foreign {
-		return a, nil
+		return a, b.original(ctx, p)
 	}
 	root := p.marker.RootID
 	if err := b.alone(ctx, root); err != nil {
@@ -97,7 +97,7 @@ func (p pair) accepted(root uuid.UUID) marker {
 	return m
 }
 
-// alone refuses while a worker of the same root beats. The lock says that it isn't in this directory.
+// alone refuses while a worker of the same root beats. The caller knows that it isn't in this directory.
 func (b *binder) alone(ctx context.Context, root uuid.UUID) error {
 	const sql = `
 		select host, pid, extract(epoch from clock_timestamp() - heartbeat_at)::float8 from workers

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"orch/internal/testdb"
 )
 
@@ -119,8 +117,7 @@ func TestAccept_RefusesACopyOfARootInUse(t *testing.T) {
 	t.Parallel()
 	pool, path := testdb.New(t), dir(t)
 	living := bind(t, path, pool, Config{})
-	exec(t, pool, `insert into workers (id, root_id, host, boot_id, pid_namespace, pid, pid_started_at, version, lanes)
-		values ($1, $2, 'builder', 'b', 'n', 4711, 1, '1.0.0', '{}')`, uuid.New(), living.ID())
+	works(t, pool, living)
 	old := copied(t, path)
 	mustJoin(t, path, pool, Config{})
 	before := untouched(t, old, pool)
@@ -143,7 +140,7 @@ func TestInspect_TellsHowThingsAre(t *testing.T) {
 	pool, path := testdb.New(t), dir(t)
 	look := func(words string) Status {
 		t.Helper()
-		st, err := Inspect(t.Context(), path, pool)
+		st, err := Inspect(t.Context(), path, pool, Config{})
 		if err != nil || !strings.Contains(st.Verdict, words) {
 			t.Errorf("%q isn't in %q, %v", words, st.Verdict, err)
 		}
@@ -197,7 +194,7 @@ func TestInspect_WithoutADatabase(t *testing.T) {
 	pool, path := testdb.New(t), dir(t)
 	r := bind(t, path, pool, Config{})
 	exec(t, pool, "drop table roots cascade")
-	st, err := Inspect(t.Context(), path, pool)
+	st, err := Inspect(t.Context(), path, pool, Config{})
 	if err == nil || st.Marker == nil || st.Marker.RootID != r.ID() || st.Fits || st.Database != nil {
 		t.Errorf("%+v, %v", st, err)
 	}

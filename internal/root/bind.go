@@ -110,6 +110,7 @@ func open(ctx context.Context, path string, pool *pgxpool.Pool, cfg Config, flag
 	if err != nil {
 		return nil, errors.Join(err, b.lock.close())
 	}
+	b.lock.enter()
 	return &Root{path: b.path, marker: m, lock: b.lock, closed: sync.OnceValue(b.lock.close)}, nil
 }
 
@@ -195,6 +196,9 @@ func (b *binder) started(ctx context.Context, joining bool) (marker, error) {
 	if _, err := p.settled(); err != nil {
 		return marker{}, err
 	}
+	if err := b.original(ctx, p); err != nil {
+		return marker{}, err
+	}
 	return b.bump(ctx, p.marker.RootID, pair.settled)
 }
 
@@ -209,6 +213,9 @@ func (b *binder) create(ctx context.Context) (err error) {
 	if _, err := readMarker(b.path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if err := unused(b.path); err != nil {
+		return err
+	}
 	if err := b.verify(ctx); err != nil {
 		return err
 	}
@@ -221,6 +228,20 @@ func (b *binder) create(ctx context.Context) (err error) {
 		return err
 	}
 	b.at("create marked")
+	return nil
+}
+
+// unused refuses a root that has lost its marker: with a new id nobody would find what its runs left here.
+func unused(path string) error {
+	for _, dir := range []string{runsDir, workspacesDir} {
+		entries, err := os.ReadDir(filepath.Join(path, dir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if len(entries) > 0 {
+			return &LostError{Path: markerFile(path), Entry: filepath.Join(dir, entries[0].Name())}
+		}
+	}
 	return nil
 }
 

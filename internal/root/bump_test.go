@@ -176,7 +176,8 @@ func isRefusal(err error) bool {
 	_, foreign := errors.AsType[*ForeignError](err)
 	_, testing := errors.AsType[*TestingError](err)
 	_, garbage := errors.AsType[*MarkerError](err)
-	return pairing || foreign || testing || garbage || errors.Is(err, ErrInUse)
+	_, living := errors.AsType[*LivingError](err)
+	return pairing || foreign || testing || garbage || living || errors.Is(err, ErrInUse)
 }
 
 // A marker that can't be replaced at the moment: what was to be replaced is still there, or mended by the next start.

@@ -6,7 +6,7 @@
 // carries a marker, orch-root.json, with the id of the database's instance, an id of its own, whether it is for testing,
 // and its last start: a generation and a nonce. The database has a row per root with the same generation and nonce.
 // Each start compares them, refuses what doesn't fit, and moves both on by one, so that whatever was copied or put back
-// earlier fits no more. A backup of the generation that still runs can't be told from the living side by this.
+// earlier fits no more. A copy of the generation that still runs can't be told from the living side by this; see below.
 //
 // Bind (orch serve) makes the root and its marker where they lack; Join (orch worker) creates and changes nothing in a root
 // that isn't bound. Both end alike: root.lock shared, comparison, repair, one bump of the generation. Accept is for a person
@@ -23,8 +23,10 @@
 //
 // Under the exclusive lock the instance goes from unconfigured to bootstrapping and gets its testing mark; then the marker
 // is written, with generation 0 and no row. Generation 0 says that nobody ever claimed under it, so a crash after either step
-// is gone on from by the next Bind. The first bump inserts the row and makes the instance ready, in one transaction. A marker
-// of a later generation without a row means that the database was put back to an earlier day, which is refused.
+// is gone on from by the next Bind. A root whose runs or workspaces aren't empty has lost its marker, and gets no new one: under
+// a new id nobody would find what runs there. The first bump inserts the row and makes the instance ready, in one
+// transaction. A marker of a later generation without a row means that the database was put back to an earlier day, which is
+// refused.
 //
 // # Bump
 //
@@ -45,6 +47,17 @@
 // loses its connection in the COMMIT and tries again may bump twice.
 //
 // Both files of a bump are written and synced before the intent: a full disk fails it before anything has changed.
+//
+// # Copies of a root in use
+//
+// A copy has the generation of its original until either starts again, and the original doesn't notice a start of the copy. So
+// a start, once the pair fits, looks whether the last one was elsewhere (another host, or a path of another directory),
+// whether a worker of the root beats, and whether nobody works in this directory: all three together are LivingError. The last
+// is told by a second, shared lock of root.lock (an open file description lock), which a process takes once its start has
+// succeeded and keeps as long as the first. It is looked for without being taken, in whatever container its owner is, so that
+// two starts on one copy never take each other for its workers. A root moved after its stop has no worker that beats, one with two
+// names has somebody in it; one moved after a crash is refused for as long as its dead worker counts as alive. Not told apart
+// are a copy that has the very host and path of its original (in another container, or put in its place), and one of a root without workers.
 //
 // # Starters that stop
 //

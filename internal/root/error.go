@@ -11,9 +11,9 @@ import (
 // What goes away by itself, or by what somebody else does.
 var (
 	// ErrMissing says that there is no directory.
-	ErrMissing = errors.New("there is no such directory: start `orch serve` on it once, or set ORCH_ROOT to the data root that is in use")
+	ErrMissing = errors.New("there is no such directory: start `orch serve` on it once (or `orch root bind`, where ORCH_DATABASE_URL is set and only workers are to run), or set ORCH_ROOT to the data root that is in use")
 	// ErrUnbound says that the root isn't bound to a database, or that its binding isn't finished.
-	ErrUnbound = errors.New("it isn't bound to a database yet: start `orch serve` on it")
+	ErrUnbound = errors.New("it isn't bound to a database yet: start `orch serve` on it, or `orch root bind` where ORCH_DATABASE_URL is set and only workers are to run")
 	// ErrSetupPending says that the database's first root is being made.
 	ErrSetupPending = errors.New("the database's set-up isn't finished: `orch serve` does it when it binds its first data root")
 	// ErrBusy says that another process is just starting on the root.
@@ -106,7 +106,7 @@ func (e *PairingError) Error() string {
 }
 
 // LivingError says that a worker of the same root id beats, though nobody works in this directory: it is a copy of a root
-// in use.
+// in use. A start would take the generation, and the jobs, from the original.
 type LivingError struct {
 	Host string
 	PID  int
@@ -114,8 +114,18 @@ type LivingError struct {
 }
 
 func (e *LivingError) Error() string {
-	return fmt.Sprintf("a worker of this data root is alive elsewhere (host %s, pid %d, seen %s ago), so this directory is a copy of one in use: stop that worker first (one that died counts as alive for %s)",
+	return fmt.Sprintf("a worker of this data root is alive elsewhere (host %s, pid %d, seen %s ago), so this directory is a copy of one in use: use that one, or a new directory. To go on here, stop that worker first (one that was killed counts as alive for %s, try again then)",
 		e.Host, e.PID, e.Age.Round(time.Second), livingFor)
+}
+
+// LostError says that a root has no marker any more, though it was worked in.
+type LostError struct {
+	Path  string // where the marker should be
+	Entry string // what was left by the work
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("%s is missing, but the data root was in use (%s): restore the marker from a backup, or set ORCH_ROOT to a new directory", e.Path, e.Entry)
 }
 
 // MarkerError says that the marker is there but can't be understood.

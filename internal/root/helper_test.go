@@ -123,6 +123,13 @@ func copied(t *testing.T, path string) string {
 	return to
 }
 
+// works registers a worker of the root, which beats now.
+func works(t *testing.T, pool *pgxpool.Pool, r *Root) {
+	t.Helper()
+	exec(t, pool, `insert into workers (id, root_id, host, boot_id, pid_namespace, pid, pid_started_at, version, lanes)
+		values ($1, $2, 'builder', 'b', 'n', 4711, 1, '1.0.0', '{}')`, uuid.New(), r.ID())
+}
+
 // starts are the two ways in.
 func starts() map[string]func(context.Context, string, *pgxpool.Pool, Config) (*Root, error) {
 	return map[string]func(context.Context, string, *pgxpool.Pool, Config) (*Root, error){"bind": Bind, "join": Join}

@@ -48,13 +48,39 @@ func (l *lock) unlock() error {
 	return unix.Flock(int(l.file.Fd()), unix.LOCK_UN)
 }
 
-func (l *lock) close() error { return errors.Join(l.unlock(), l.file.Close()) }
+func (l *lock) close() error {
+	_ = unix.FcntlFlock(l.file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK}) // closed in any case
+	return errors.Join(l.unlock(), l.file.Close())
+}
+
+// enter says to others that a start succeeded in this directory. Nobody ever waits for this second, shared lock of the same
+// file, which, unlike the first, can be looked for without taking it. A filesystem without it makes others more careful than they need be.
+func (l *lock) enter() {
+	_ = unix.FcntlFlock(l.file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK})
+}
+
+// entered says whether anyone else works in this directory, other containers included.
+func (l *lock) entered() bool {
+	if l == nil {
+		return false
+	}
+	found := unix.Flock_t{Type: unix.F_WRLCK}
+	err := unix.FcntlFlock(l.file.Fd(), unix.F_OFD_GETLK, &found)
+	return err == nil && found.Type != unix.F_UNLCK
+}
 
 // Holder is a process that has the root's lock.
 type Holder struct {
 	PID       int    `json:"pid"`
 	Program   string `json:"program"`
 	Exclusive bool   `json:"exclusive"`
+}
+
+func (h Holder) String() string {
+	if h.Program == "" { // of another user, or it has ended
+		return fmt.Sprintf("pid %d", h.PID)
+	}
+	return fmt.Sprintf("%s with pid %d", h.Program, h.PID)
 }
 
 // holders returns who holds the root's lock as far as the kernel tells: not those of other containers, nor of any on a
@@ -91,7 +117,7 @@ func named(err error, path string) error {
 	}
 	var who []string
 	for _, h := range holders(path) {
-		who = append(who, fmt.Sprintf("%s with pid %d", h.Program, h.PID))
+		who = append(who, h.String())
 	}
 	if who == nil {
 		return fmt.Errorf("%w: try again when it is done", err)

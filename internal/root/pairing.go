@@ -37,6 +37,8 @@ type pair struct {
 	marker   marker
 	instance instance
 	row      row
+	host     string // of the last start
+	dir      string // of the last start
 }
 
 // created says that the root got its marker, and never its first start.
@@ -126,9 +128,11 @@ func (b *binder) read(ctx context.Context, db querier) (pair, error) {
 	}
 	p := pair{path: b.path, marker: m}
 	const sql = `
-		select i.id, i.setup, i.testing, coalesce(r.generation, -1), coalesce(r.nonce, '00000000-0000-0000-0000-000000000000')
+		select i.id, i.setup, i.testing, coalesce(r.generation, -1), coalesce(r.nonce, '00000000-0000-0000-0000-000000000000'),
+			coalesce(r.host, ''), coalesce(r.path, '')
 		from instance i left join roots r on r.id = $1`
-	err = db.QueryRow(ctx, sql, m.RootID).Scan(&p.instance.ID, &p.instance.Setup, &p.instance.Testing, &p.row.Generation, &p.row.Nonce)
+	err = db.QueryRow(ctx, sql, m.RootID).Scan(&p.instance.ID, &p.instance.Setup, &p.instance.Testing,
+		&p.row.Generation, &p.row.Nonce, &p.host, &p.dir)
 	if err != nil {
 		return pair{}, fmt.Errorf("read what the database knows of the root: %w", err)
 	}

@@ -3,6 +3,7 @@ package root
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/google/uuid"
@@ -18,6 +19,11 @@ type Status struct {
 	Holders  []Holder      `json:"holders"`  // processes that work in the root, as far as the kernel tells
 	Fits     bool          `json:"fits"`     // a start would be let in
 	Verdict  string        `json:"verdict"`
+}
+
+// Ready says that the root was started on, and that the database's set-up is finished: workers needn't wait for a server.
+func (s Status) Ready() bool {
+	return s.Fits && s.Row != nil && s.Database.Setup == setupReady
 }
 
 // MarkerStatus is the marker's side.
@@ -41,9 +47,9 @@ type RowStatus struct {
 	Generation int64 `json:"generation"`
 }
 
-// Inspect tells how a root and its database are, and changes nothing. What it could find out it returns also with an
-// error, which is the database's.
-func Inspect(ctx context.Context, path string, pool *pgxpool.Pool) (Status, error) {
+// Inspect tells how a root and its database are, and whether a start as cfg describes it would be let in. It changes
+// nothing. What it could find out it returns also with an error, which is the database's.
+func Inspect(ctx context.Context, path string, pool *pgxpool.Pool, cfg Config) (Status, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return Status{}, err
@@ -51,10 +57,14 @@ func Inspect(ctx context.Context, path string, pool *pgxpool.Pool) (Status, erro
 	if err := Bound(path); err != nil {
 		return Status{Path: path, Verdict: err.Error()}, nil //nolint:nilerr // it is the answer
 	}
-	b := binder{path: path, pool: pool}
+	b := binder{path: path, pool: pool, cfg: cfg}
 	p, err := b.observe(ctx)
 	if err == nil {
-		return p.status(), nil
+		st := p.status(cfg.Testing)
+		if st.Fits {
+			err = b.lookAround(ctx, p, &st)
+		}
+		return st, err
 	}
 	st := Status{Path: path, Holders: holders(path), Verdict: err.Error()}
 	if _, ok := errors.AsType[*MarkerError](err); ok || Reason(err) != "" {
@@ -67,11 +77,31 @@ func Inspect(ctx context.Context, path string, pool *pgxpool.Pool) (Status, erro
 	return st, err
 }
 
+// lookAround adds whether this is a copy of a root in use.
+func (b *binder) lookAround(ctx context.Context, p pair, st *Status) error {
+	l, err := openLock(b.path, 0)
+	if err == nil {
+		b.lock = l
+		defer l.close()
+	} else if !errors.Is(err, fs.ErrNotExist) { // a root that was restored may have none
+		return err
+	}
+	err = b.original(ctx, p)
+	if err == nil {
+		return nil
+	}
+	st.Fits, st.Verdict = false, err.Error()
+	if _, ok := errors.AsType[*LivingError](err); ok {
+		return nil
+	}
+	return err
+}
+
 func (m marker) status() *MarkerStatus {
 	return &MarkerStatus{InstanceID: m.InstanceID, RootID: m.RootID, Generation: m.Generation, Testing: m.Testing, Unconfirmed: m.Next != uuid.Nil}
 }
 
-func (p pair) status() Status {
+func (p pair) status(testing bool) Status {
 	st := Status{
 		Path: p.path, Marker: p.marker.status(), Holders: holders(p.path),
 		Database: &DBStatus{InstanceID: p.instance.ID, Setup: p.instance.Setup, Testing: p.instance.Testing},
@@ -80,14 +110,16 @@ func (p pair) status() Status {
 		st.Row = &RowStatus{Generation: p.row.Generation}
 	}
 	_, err := p.settled()
-	if refused := p.admit(p.marker.Testing, false); refused != nil {
+	if refused := p.admit(testing, false); refused != nil {
 		err = refused
 	}
 	switch {
 	case err != nil:
 		st.Verdict = err.Error()
 	case p.created():
-		st.Fits, st.Verdict = true, "created, and not started yet: start `orch serve` on it"
+		st.Fits, st.Verdict = true, "created, and not started yet: start `orch serve` on it, or `orch root bind`"
+	case p.instance.Setup != setupReady:
+		st.Fits, st.Verdict = true, "bound, but the database's set-up isn't finished, and workers wait for it: start `orch serve` on it, or `orch root bind`"
 	case st.Marker.Unconfirmed:
 		st.Fits, st.Verdict = true, "bound; a start was interrupted or is under way, the next one mends what is left of it"
 	default:

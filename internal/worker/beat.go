@@ -91,7 +91,7 @@ func (s *session) sendBeat(ctx context.Context, leases []*queue.Lease) error {
 		lease.RequestCancel()
 	}
 	if known := s.w.cfg.Worker.Schema; known > 0 && beat.Schema > known {
-		s.w.log.WarnContext(ctx, "the database is newer than this program, which stops", slog.Int("schema", beat.Schema), slog.Int("known", known))
+		s.w.log.WarnContext(ctx, "the database is about to be, or was, migrated by a newer orch: this program stops", slog.Int("schema", beat.Schema), slog.Int("known", known))
 		s.endRun(ErrSchemaNewer)
 	}
 	s.beatenAt.Store(int64(sent))

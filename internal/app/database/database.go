@@ -33,7 +33,28 @@ func ConnConfig(cfg *config.Config) (*pgx.ConnConfig, error) {
 	if cfg.Database.Private() {
 		return pgembed.Connect(root.PGDir(cfg.Data.Root), pgembed.Database)
 	}
-	return db.ParseURL(cfg.Database.URL.Reveal())
+	return parse("ORCH_DATABASE_URL", cfg.Database.URL)
+}
+
+// CheckURLs says which of the given URLs can't be used.
+func CheckURLs(cfg *config.Config) error {
+	if cfg.Database.Private() {
+		return nil
+	}
+	_, err := ConnConfig(cfg)
+	if cfg.Database.ListenURL == cfg.Database.URL { // not given
+		return err
+	}
+	_, listenErr := ListenConfig(cfg)
+	return errors.Join(err, listenErr)
+}
+
+func parse(variable string, url config.Secret) (*pgx.ConnConfig, error) {
+	conn, err := db.ParseURL(url.Reveal())
+	if err != nil {
+		return nil, fmt.Errorf("%s can't be used: %w", variable, err)
+	}
+	return conn, nil
 }
 
 // ListenConfig is the same for the listener, which may need a way around a transaction pooler.
@@ -41,7 +62,7 @@ func ListenConfig(cfg *config.Config) (*pgx.ConnConfig, error) {
 	if cfg.Database.Private() || cfg.Database.ListenURL.Empty() {
 		return ConnConfig(cfg)
 	}
-	return db.ParseURL(cfg.Database.ListenURL.Reveal())
+	return parse("ORCH_DATABASE_LISTEN_URL", cfg.Database.ListenURL)
 }
 
 // Postgres is the service that runs the private PostgreSQL. When the server ends unasked the supervisor starts it again.
@@ -90,7 +111,7 @@ func With(ctx context.Context, cfg *config.Config, log *slog.Logger, fn func(ctx
 	defer func() { err = errors.Join(err, stop()) }()
 	c, err := Connect(ctx, conn)
 	if err != nil {
-		return fmt.Errorf("connect to the database: %s", db.Code(err))
+		return err
 	}
 	defer Close(ctx, c)
 	return fn(ctx, c)
@@ -184,7 +205,7 @@ func EnsureSchema(ctx context.Context, conn *pgx.Conn, migrate bool, cfg Migrate
 func Verify(ctx context.Context, pool *pgxpool.Pool) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		return fmt.Errorf("connect to the database: %w", err)
+		return fmt.Errorf("connect to the database: %w", db.Public(err))
 	}
 	defer conn.Release()
 	return EnsureSchema(ctx, conn.Conn(), false, MigrateConfig{Logger: slog.New(slog.DiscardHandler)})

@@ -58,6 +58,8 @@ type drain struct {
 	cfg    MigrateConfig
 	target int
 	told   string // for whom it was last said to wait
+
+	announced bool // there is something to withdraw, perhaps
 }
 
 func (d *drain) wait(ctx context.Context) error {
@@ -72,7 +74,9 @@ func (d *drain) wait(ctx context.Context) error {
 		if len(left) == 0 {
 			return d.announce(ctx, applyWithin)
 		}
-		d.tell(ctx, left)
+		if err := d.tell(ctx, left); err != nil {
+			return err
+		}
 		timer := time.NewTimer(lookAgain)
 		select {
 		case <-ctx.Done():
@@ -119,18 +123,27 @@ order by host, pid`, d.cfg.LeaseTTL.Seconds(), d.target)
 }
 
 // tell says once for whom it waits, and again when that changes.
-func (d *drain) tell(ctx context.Context, left []older) {
+func (d *drain) tell(ctx context.Context, left []older) error {
 	names := make([]string, len(left))
 	for i, w := range left {
 		names[i] = fmt.Sprintf("%s pid %d (orch %s)", w.Host, w.PID, w.Version)
 	}
 	now := strings.Join(names, ", ")
 	if now == d.told {
-		return
+		return nil
 	}
 	d.told = now
+	heard, err := d.exists(ctx, "instance", "migrating_until")
+	if err != nil {
+		return err
+	}
+	if !heard { // the first schema has no room for announcements
+		d.cfg.Logger.WarnContext(ctx, "the migration waits for workers of an older orch: stop them, they don't know of it", slog.Any("workers", names))
+		return nil
+	}
 	d.cfg.Logger.WarnContext(ctx, "the migration waits for workers of an older orch: they end when their jobs have, or stop them",
 		slog.Any("workers", names))
+	return nil
 }
 
 // announce has workers of older programs drain, for as long as it is renewed. A greater announcement stays.
@@ -138,6 +151,7 @@ func (d *drain) announce(ctx context.Context, within time.Duration) error {
 	if made, err := d.exists(ctx, "instance", "migrating_until"); err != nil || !made {
 		return err
 	}
+	d.announced = true // also when this fails: the statement may have been carried out
 	_, err := d.conn.Exec(ctx, `
 update instance set migrating_to = greatest($1, case when migrating_until > clock_timestamp() then migrating_to end),
 	migrating_until = clock_timestamp() + make_interval(secs => $2)`, d.target, within.Seconds())
@@ -149,12 +163,12 @@ update instance set migrating_to = greatest($1, case when migrating_until > cloc
 
 // withdraw ends the announcement, when it was in vain and when it isn't needed any more.
 func (d *drain) withdraw(ctx context.Context) {
+	if !d.announced {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
 	defer cancel()
-	made, err := d.exists(ctx, "instance", "migrating_until")
-	if err == nil && made {
-		_, err = d.conn.Exec(ctx, `update instance set migrating_to = null, migrating_until = null where migrating_to <= $1`, d.target)
-	}
+	_, err := d.conn.Exec(ctx, `update instance set migrating_to = null, migrating_until = null where migrating_to <= $1`, d.target)
 	if err != nil {
 		d.cfg.Logger.WarnContext(ctx, "the announcement of the migration wasn't withdrawn, it runs out", slog.String("code", db.Code(err)))
 	}

@@ -208,6 +208,24 @@ func TestMigrateWaitsForWorkersThatCannotBeTold(t *testing.T) {
 	if to := s.announced(); to != 0 {
 		t.Errorf("version %d is announced still", to)
 	}
+	if said := m.log.String(); !strings.Contains(said, "stop them, they don't know of it") {
+		t.Errorf("it says\n%s", said)
+	}
+}
+
+func TestMigrateThatNeverAnnouncedItselfHasNothingToWithdraw(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1)
+	s.worker()
+	m := s.migrate(2)
+	m.waits()
+	s.exec(`select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`)
+	if err := m.end(); err == nil {
+		t.Fatal("it didn't fail")
+	}
+	if said := m.log.String(); strings.Contains(said, "withdrawn") {
+		t.Errorf("it says\n%s", said)
+	}
 }
 
 func TestMigrateAnnouncesItselfUntilOlderWorkersAreGone(t *testing.T) {
@@ -230,7 +248,7 @@ func TestMigrateAnnouncesItselfUntilOlderWorkersAreGone(t *testing.T) {
 	if err := m.end(); err != nil || len(m.names) != 1 || s.announced() != 0 {
 		t.Fatalf("applied %v, announced %d, %v", m.names, s.announced(), err)
 	}
-	if strings.Count(m.log.String(), "waits for") != 1 {
+	if strings.Count(m.log.String(), "waits for") != 1 || strings.Contains(m.log.String(), "don't know of it") {
 		t.Errorf("said more than once, or also for worker %s that knows the schema:\n%s", current, m.log)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sys/unix"
 
 	"orch/internal/app/catalog"
@@ -24,6 +25,7 @@ import (
 	"orch/internal/forge/local"
 	"orch/internal/git/gitcmd"
 	"orch/internal/pgembed"
+	"orch/internal/process"
 	"orch/internal/root"
 )
 
@@ -51,6 +53,9 @@ const lowSpace = 2 << 30
 func Examine(ctx context.Context, cfg *config.Config) []Finding {
 	found := []Finding{examineRoot(cfg), examineDisk(cfg)}
 	found = append(found, examineServer(ctx, cfg), examineDatabase(ctx, cfg))
+	if at := len(found) - 1; found[at].Detail == schemaCurrent {
+		found = append(found, examinePairing(ctx, cfg))
+	}
 	program, err := gitcmd.New(ctx, gitcmd.Config{})
 	if err != nil {
 		return append(found, Finding{"git", Failed, err.Error(), "install git 2.38 or newer"})
@@ -140,7 +145,37 @@ func examineDatabase(ctx context.Context, cfg *config.Config) Finding {
 	if err != nil {
 		return Finding{"database", Failed, err.Error(), ""}
 	}
-	return Finding{Name: "database", Status: OK, Detail: "reachable, schema up to date"}
+	return Finding{Name: "database", Status: OK, Detail: schemaCurrent}
+}
+
+// schemaCurrent is said of a database that can be asked for more.
+const schemaCurrent = "reachable, schema up to date"
+
+// examinePairing says whether a server would start on this data root with this database.
+func examinePairing(ctx context.Context, cfg *config.Config) Finding {
+	err := root.Bound(cfg.Data.Root)
+	if errors.Is(err, root.ErrUnbound) || errors.Is(err, root.ErrMissing) {
+		return Finding{Name: "pairing", Status: OK, Detail: "the data root isn't bound to a database yet; the first `orch serve` does it"}
+	}
+	if err != nil {
+		return Finding{"pairing", Failed, err.Error(), ""}
+	}
+	self, err := process.Self()
+	if err != nil {
+		return Finding{"pairing", Failed, err.Error(), ""}
+	}
+	var st root.Status
+	err = database.WithPool(ctx, cfg, slog.New(slog.DiscardHandler), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+		st, err = root.Inspect(ctx, cfg.Data.Root, pool, root.Config{Testing: bool(cfg.Data.Testing), Host: self.Host})
+		return err
+	})
+	switch {
+	case err != nil:
+		return Finding{"pairing", Failed, "the database can't be asked about the data root: " + db.Code(err), "is it up, and may this user connect?"}
+	case !st.Fits:
+		return Finding{"pairing", Failed, st.Verdict, "use the data root and the database that belong together; `orch root status` shows both sides"}
+	}
+	return Finding{Name: "pairing", Status: OK, Detail: st.Verdict}
 }
 
 // whichDatabase says which server, user and database a connection was meant for, and what the server said, never the

@@ -10,6 +10,7 @@ import (
 	"orch/internal/config/orchyaml"
 	"orch/internal/forge"
 	"orch/internal/git/gitcmd"
+	"orch/internal/root"
 	"orch/internal/stage"
 	"orch/internal/testdb"
 	"orch/internal/testgit"
@@ -63,6 +64,45 @@ func TestRepositoryOfAnother(t *testing.T) {
 	if got.Status != Failed || !strings.Contains(got.Detail, "/.git belongs to user 4000000") || got.Remedy != "run orch as user 4000000" {
 		t.Errorf("%s: %+v", forge.CodeForeign, got)
 	}
+}
+
+func TestPairing(t *testing.T) {
+	t.Parallel()
+	pool := testdb.New(t)
+	path := filepath.Join(t.TempDir(), "root")
+	cfg := &config.Config{
+		Data:     config.Data{Root: path, File: filepath.Join(path, "orch.yaml")},
+		Database: config.Database{URL: config.NewSecret(testdb.URL(testdb.ConnConfig(pool)))},
+	}
+	expect := func(status, words string) {
+		t.Helper()
+		for _, got := range Examine(t.Context(), cfg) {
+			if got.Name != "pairing" {
+				continue
+			}
+			if got.Status != status || !strings.Contains(got.Detail, words) || (status == Failed) != (got.Remedy != "") {
+				t.Errorf("%+v, want %s and %q", got, status, words)
+			}
+			return
+		}
+		t.Error("nothing is said of the pairing")
+	}
+	expect(OK, "isn't bound to a database yet")
+	bound, err := root.Bind(t.Context(), path, pool, root.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bound.Close(); err != nil {
+		t.Fatal(err)
+	}
+	expect(OK, "bound")
+	cfg.Data.Testing = true
+	expect(Failed, "isn't marked for testing")
+	cfg.Data.Testing = false
+	if _, err := pool.Exec(t.Context(), "update roots set generation = 7"); err != nil {
+		t.Fatal(err)
+	}
+	expect(Failed, "the data root seems to be a copy")
 }
 
 func TestDatabaseThatRefuses(t *testing.T) {

@@ -47,7 +47,7 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, *root.Root, error) {
 		}
 		reason := reasonOf(err)
 		if reason == "" || cfg.FailUnready {
-			return nil, nil, err
+			return nil, nil, db.Public(err)
 		}
 		if reason != waiting {
 			waiting = reason

@@ -65,6 +65,20 @@ func TestReasons(t *testing.T) {
 	}
 }
 
+func TestRemediesOfARootThatIsNotBoundNameTheCommandsThatBindIt(t *testing.T) {
+	t.Parallel()
+	given := load(t, "/r")
+	given.Database.URL = config.NewSecret("postgres://db/orch")
+	for _, reason := range []string{"root_missing", "root_unbound"} {
+		if got := remedies(Config{Config: given})[reason]; !strings.Contains(got, "`orch serve`") || !strings.Contains(got, "`orch root bind`") {
+			t.Errorf("%s, with a database of others: %s", reason, got)
+		}
+		if got := remedies(Config{Config: load(t, "/r")})[reason]; !strings.Contains(got, "`orch serve`") || strings.Contains(got, "bind") {
+			t.Errorf("%s, with a private database: %s", reason, got)
+		}
+	}
+}
+
 func TestOpenEndsWithItsContextAndSaysOnceWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder

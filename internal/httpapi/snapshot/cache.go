@@ -33,35 +33,54 @@ type Cache[T any] struct {
 	at     time.Time // when the last build began; zero before the first one ended
 	cost   time.Duration
 	flight chan struct{} // closed at the end of the build that runs now
+	drops  int           // how often what was built, or is being built, was given up
 	cancel context.CancelFunc
 	closed bool
 	wg     sync.WaitGroup
 }
 
+// Drop gives up the value, and the one that is being built: whoever asks from now on waits for one that begins after it.
+func (c *Cache[T]) Drop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drops++
+	c.at = time.Time{}
+}
+
 // Get returns the value, or the error of the newest build.
 func (c *Cache[T]) Get(ctx context.Context) (T, error) {
+	for {
+		value, err, dropped := c.get(ctx)
+		if !dropped {
+			return value, err
+		}
+	}
+}
+
+// get is Get, unless the value that it waited for was dropped meanwhile.
+func (c *Cache[T]) get(ctx context.Context) (value T, err error, dropped bool) {
 	c.mu.Lock()
 	window := min(max(c.Fresh, buildShare*c.cost), maxFresh)
 	age := time.Since(c.at)
 	if !c.at.IsZero() && age < window {
 		defer c.mu.Unlock()
-		return c.value, c.err
+		return c.value, c.err, false
 	}
 	flight := c.launch(ctx)
 	if c.Overlap && !c.at.IsZero() && c.err == nil && age < 2*window {
 		defer c.mu.Unlock()
-		return c.value, c.err
+		return c.value, c.err, false
 	}
 	c.mu.Unlock()
 	select {
 	case <-flight:
 	case <-ctx.Done():
 		var none T
-		return none, fmt.Errorf("wait for a snapshot: %w", context.Cause(ctx))
+		return none, fmt.Errorf("wait for a snapshot: %w", context.Cause(ctx)), false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.value, c.err
+	return c.value, c.err, c.at.IsZero() && !c.closed
 }
 
 // launch starts a build unless one is running. The build outlives the request that asked for it: others wait for it.
@@ -79,13 +98,16 @@ func (c *Cache[T]) launch(ctx context.Context) <-chan struct{} {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Timeout)
 	c.flight, c.cancel = flight, cancel
-	began := time.Now()
+	began, drops := time.Now(), c.drops
 	c.wg.Go(func() {
 		defer cancel()
 		value, err := c.guarded(ctx)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.value, c.err, c.at, c.cost = value, err, began, time.Since(began)
+		c.value, c.err, c.cost = value, err, time.Since(began)
+		if drops == c.drops {
+			c.at = began
+		}
 		c.flight = nil
 		close(flight)
 	})

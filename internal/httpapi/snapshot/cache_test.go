@@ -132,3 +132,23 @@ func TestCloseEndsABuild(t *testing.T) {
 		}
 	})
 }
+
+func TestADroppedValueIsNotServedAgainNorOneThatWasBeingBuilt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := counter(true, 20*time.Millisecond)
+		defer c.Close()
+		expect(t, c, 1)
+		c.Drop()
+		began := make(chan struct{})
+		go func() {
+			close(began)
+			_, _ = c.Get(t.Context()) // begins to build 2
+		}()
+		<-began
+		synctest.Wait()
+		c.Drop()
+		expect(t, c, 3)
+		expect(t, c, 3)
+	})
+}
