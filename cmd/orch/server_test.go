@@ -39,6 +39,9 @@ func newPlace(t *testing.T, agent string) *place {
 	}
 	p := &place{t: t, dir: dir, root: filepath.Join(dir, "root"), repo: filepath.Join(dir, "app")}
 	t.Cleanup(func() {
+		for end := time.Now().Add(10 * time.Second); len(processesOf(dir)) > 0 && time.Now().Before(end); { // a shim outlives its run a little
+			<-time.After(20 * time.Millisecond)
+		}
 		for _, left := range processesOf(dir) {
 			t.Errorf("left behind: %s", left)
 		}

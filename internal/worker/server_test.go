@@ -78,7 +78,9 @@ func (s *server) restart() {
 func (s *server) crash() {
 	s.t.Helper()
 	var pid int
-	s.no(s.pool.QueryRow(s.t.Context(), `select pg_backend_pid()`).Scan(&pid))
+	queuetest.Until(s.t, "a backend", func() bool { // connections of before a restart are of no use
+		return s.pool.QueryRow(s.t.Context(), `select pg_backend_pid()`).Scan(&pid) == nil
+	})
 	s.no(syscall.Kill(pid, syscall.SIGKILL))
 	s.answers("after the crash")
 }
