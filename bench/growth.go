@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,18 +54,14 @@ func cases(scale int) []growthCase {
 
 func growth(ctx context.Context, s *server, scale int, hold time.Duration) error {
 	fmt.Printf("claim of %d jobs, and their completion in one flush; ms, %d times\n\n", claimSize, claims)
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "rows\tof what\tclaim p50\tp99\tcompletion p50\tp99\t")
+	fmt.Printf("%10s  %-46s  %9s  %6s  %14s  %6s\n", "rows", "of what", "claim p50", "p99", "completion p50", "p99")
 	for _, c := range cases(scale) {
 		claim, end, err := grow(ctx, s, c)
 		if err != nil {
 			return fmt.Errorf("%d %s: %w", c.rows, c.name, err)
 		}
-		_, _ = fmt.Fprintf(w, "%d\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t\n", c.rows, c.name,
+		fmt.Printf("%10d  %-46s  %9.2f  %6.2f  %14.2f  %6.2f\n", c.rows, c.name,
 			ms(percentile(claim, 50)), ms(percentile(claim, 99)), ms(percentile(end, 50)), ms(percentile(end, 99)))
-		if err := w.Flush(); err != nil {
-			return err
-		}
 	}
 	return held(ctx, s, hold)
 }
