@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	claimTries = 6
+	claimTries = 8
+	fullTries  = 3   // of which lost ones are repeated whole
 	spare      = 100 // candidates more than slots, at most
 )
 
@@ -42,14 +43,17 @@ func (q *Queue) Claim(ctx context.Context, req ClaimRequest) (leases []*Lease, e
 	h := q.holder(req.Worker.ID)
 	done := h.claimStarts()
 	defer func() { done(leases) }()
+	lost := 0
 	for try := range claimTries {
 		var contended bool
-		leases, contended, err = q.claimOnce(ctx, h, req)
+		leases, contended, err = q.claimOnce(ctx, h, req, lost)
 		switch {
 		case err == nil && (!contended || len(leases) > 0):
 			return leases, nil
 		case err != nil && !claimLost(err):
 			return nil, fmt.Errorf("claim jobs: %w", err)
+		case err != nil:
+			lost++
 		}
 		if err := standBack(ctx, try); err != nil {
 			return nil, fmt.Errorf("claim jobs: %w", err)
@@ -104,8 +108,9 @@ func byIndex() *pgx.Batch {
 	return batch
 }
 
-// claimOnce looks what can be claimed, and claims of that. contended: another claimer was at the same rows.
-func (q *Queue) claimOnce(ctx context.Context, h *holder, req ClaimRequest) (leases []*Lease, contended bool, err error) {
+// claimOnce looks what can be claimed, and claims of that. One that loses again and again claims half as much each time: the
+// more keys there are in a claim, the likelier it meets another one. contended: another claimer was at the same rows.
+func (q *Queue) claimOnce(ctx context.Context, h *holder, req ClaimRequest, lost int) (leases []*Lease, contended bool, err error) {
 	ctx, cancel := q.bounded(ctx)
 	defer cancel()
 	conn, err := q.pool.Acquire(ctx)
@@ -116,6 +121,7 @@ func (q *Queue) claimOnce(ctx context.Context, h *holder, req ClaimRequest) (lea
 	view := h.view(req.Lane)
 	found, err := view.find(ctx, conn, req)
 	if err == nil && len(found) > 0 {
+		found = found[:max(1, len(found)>>max(0, lost-fullTries))]
 		leases, err = q.grant(ctx, conn, req, found)
 	}
 	if err != nil {
@@ -123,7 +129,7 @@ func (q *Queue) claimOnce(ctx context.Context, h *holder, req ClaimRequest) (lea
 	}
 	view.advance(found, leases)
 	contended = len(leases) < min(len(found), req.Limit)
-	view.contended = contended
+	view.contended = (contended || lost > fullTries) && len(leases) > 0 // of rows that somebody keeps locked nothing is to be had soon
 	h.setView(req.Lane, view)
 	return leases, contended, nil
 }

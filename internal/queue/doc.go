@@ -101,7 +101,8 @@
 // what it found, until a time that is in proportion to the cost and at most a few seconds away: they walk the levels that
 // it listed, each from a mark on, which is the run_at that it found first there, or the newest granted since, less a
 // moment for rows that are committed after their run_at. What no mark leads to (a new level, a row that comes late, one
-// that a busy key or a lock held back) is found by the next look. Marks are memory of one process: nothing depends on
+// that a busy key or a lock held back) is found by the next look, which a lane that is idle takes too: LookAgain says
+// when. Marks are memory of one process: nothing depends on
 // their being right.
 //
 // The plans are pinned, because the statistics of a queue are always wrong: each statement has one right plan, along an

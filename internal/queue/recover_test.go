@@ -75,3 +75,16 @@ func TestClaimLooksAtManyKeysOfOthers(t *testing.T) {
 	equal(t, "claimed", len(leases), 1)
 	equal(t, "the free one", leases[0].Job().ID, id)
 }
+
+// A row that somebody keeps locked is no reason to claim again and again; one that another claimer was faster at is.
+func TestLockedRowIsNotClaimedAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	unlock := b.lock(b.enqueue(queue.Insert{}))
+	defer unlock()
+	equal(t, "claimed", len(b.claim(b.w, 5)), 0)
+	equal(t, "again after", b.q.LookAgain(b.w.ID, "lane"), 0)
+	b.enqueue(queue.Insert{})
+	equal(t, "claimed", len(b.claim(b.w, 5)), 1)
+	equal(t, "again soon", b.q.LookAgain(b.w.ID, "lane") > 0, true)
+}

@@ -37,7 +37,7 @@ type view struct {
 	from         string
 	wrapped      bool // it has passed the last key
 	byMarks      bool // the last claim went by marks
-	contended    bool // and another claimer was at the same rows
+	contended    bool // and it got only a part, since another claimer was at the same rows
 }
 
 // batcher is a connection or a transaction.
