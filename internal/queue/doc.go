@@ -96,14 +96,14 @@
 // seen 400; the next claim goes on from there. So every key has its turn.
 //
 // While any reader holds an old snapshot, rows that were claimed since stay in the index, dead, in front of those that
-// are queued, and each look at the beginning of a level walks them all. So a look counts the index entries that it
-// visited. As long as those are few, every claim is such a look at everything. After one that was expensive, claims go by
-// what it found, until a time that is in proportion to the cost and at most a few seconds away: they walk the levels that
-// it listed, each from a mark on, which is the run_at that it found first there, or the newest granted since, less a
-// moment for rows that are committed after their run_at. What no mark leads to (a new level, a row that comes late, one
-// that a busy key or a lock held back) is found by the next look, which a lane that is idle takes too: LookAgain says
-// when. Marks are memory of one process: nothing depends on
-// their being right.
+// are queued, and each look at the beginning of a level walks them all; after that it still reads their pages, until a
+// vacuum. So a look counts the index entries and pages that it visited. As long as those are few, every claim is such a
+// look at everything. After one that was expensive, claims go by what it found, until a time that is in proportion to the
+// cost and at most a few seconds away: they walk the levels that it listed, each from a mark on, which is the run_at that
+// it found first there, or the newest granted since, less a moment for rows that are committed after their run_at. What no
+// mark leads to (a new level, a row that comes late, one that a busy key or a lock held back) is found by the next look,
+// which a lane that is idle takes too: LookAgain says when. Marks are memory of one process: nothing depends on their
+// being right.
 //
 // The plans are pinned, because the statistics of a queue are always wrong: each statement has one right plan, along an
 // index in its order, at every size, and is written so that no other index fits.

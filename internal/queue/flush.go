@@ -10,22 +10,20 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-const (
-	// flushLimitsSQL: who waits for one row's lock, or is stopped with all of them locked, must not keep the others for
-	// long. What isn't written together is written alone.
-	flushLimitsSQL = `select set_config('lock_timeout', '1s', true), set_config('idle_in_transaction_session_timeout', '5s', true)`
+// flushLimitsSQL: who waits for one row's lock, or is stopped with all of them locked, must not keep the others for
+// long. What isn't written together is written alone.
+const flushLimitsSQL = `select set_config('lock_timeout', '1s', true), set_config('idle_in_transaction_session_timeout', '5s', true)`
 
-	// flushSQL takes one statement for each epoch: an array without a join has the same plan whatever the statistics
-	// say, along the index, in the order of the ids.
-	flushSQL = `with ended as (update jobs set ` + setSucceeded + `
+// flushSQL takes one statement for each epoch: an array without a join has the same plan whatever the statistics
+// say, along the index, in the order of the ids.
+var flushSQL = numbered(`with ended as (update jobs set ` + setSucceeded + `
 	where id = any(@ids) and state = 'running' and worker_id = @worker and epoch = @epoch
 	returning id, kind
 ), counted as (
 	insert into job_totals as t (kind, state, shard, total)
 	select kind, 'succeeded', @shard, count(*) from ended group by kind order by kind
 	on conflict (kind, state, shard) do update set total = t.total + excluded.total)
-select id from ended`
-)
+select id from ended`)
 
 // written is what a transaction did for a batch.
 type written struct {
@@ -126,7 +124,7 @@ func (c *Completer) endJobs(ctx context.Context, on batcher, batch []*completion
 	for _, epoch := range slices.Sorted(maps.Keys(byEpoch)) {
 		ids := slices.Sorted(slices.Values(byEpoch[epoch]))
 		args := pgx.NamedArgs{"ids": ids, "epoch": epoch, "worker": c.worker.ID, "shard": int(c.worker.ID[0]) % shards}
-		sent.Queue(flushSQL, args).Query(func(rows pgx.Rows) error {
+		flushSQL.queue(sent, args).Query(func(rows pgx.Rows) error {
 			g := grant{epoch: epoch}
 			_, err := pgx.ForEachRow(rows, []any{&g.id}, func() error { took[g] = true; return nil })
 			return err

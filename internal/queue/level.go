@@ -13,7 +13,13 @@ type level struct {
 	Keyed    bool      // they have concurrency keys
 	Repo     string
 	Priority int16
-	mark     time.Time // where the walk begins; zero = at the beginning
+}
+
+// place is a level and where claims look in it.
+type place struct {
+	level
+	mark  time.Time // the walk begins there; zero = at the beginning
+	empty bool      // it had no rows when the levels were listed last
 }
 
 // candidate is a job that a claim may try to take.
@@ -65,7 +71,7 @@ const (
 )
 
 // listSQL lists the levels that have rows, one index probe each.
-const listSQL = `
+var listSQL = numbered(`
 with recursive level (kind, root, keyed, repo, priority) as (
 	select l.kind, l.root, l.keyed, first.repo, first.priority
 	from (select * from unnest(@kinds::text[]) as kind, unnest(@roots::uuid[]) as root, unnest(array[false, true]) as keyed) l
@@ -81,12 +87,12 @@ with recursive level (kind, root, keyed, repo, priority) as (
 		 order by repo, priority desc limit 1)
 		limit 1) next)
 select kind, root, keyed, repo, priority from level
-where root = @root or repo = any(@repos::text[])`
+where root = @root or repo = any(@repos::text[])`)
 
 // walkSQL finds due jobs, without locking them: of each level the first that are to be had, and those that are
 // followed. Of a key only the first job is one: its second would be next while another claimer has the first locked.
 // The key of the row before spares most of a crowd the two probes.
-const walkSQL = `
+var walkSQL = numbered(`
 select l.n, job.id, l.priority, job.run_at, job.key
 from ` + knownLevels + `
 cross join lateral (
@@ -103,11 +109,11 @@ union all
 		and kind = any(@handled::text[]) and run_at <= now()
 	order by priority desc, run_at, id) k
 where k.key is null or ` + keyIsFree + `
-limit @many)`
+limit @many)`)
 
 // keysSQL goes from key to key in the lane, one index probe each, and finds the first due job of those that are free.
 // It does so only when a level has more due rows than walkSQL looks at: they may all wait for a few keys.
-const keysSQL = `
+var keysSQL = numbered(`
 with recursive crowded as materialized (
 	select l.* from ` + knownLevels + `
 	where l.keyed and exists (
@@ -127,9 +133,10 @@ with recursive crowded as materialized (
 select k.key, k.nth, job.n, job.id, job.priority, job.run_at
 from k left join lateral (
 	select l.n, l.priority, first.id, first.run_at
-	from (select * from crowded where ` + keyIsFree + ` offset 0) l cross join lateral (` + firstOfKey + `) first) job on true`
+	from (select * from crowded where ` + keyIsFree + ` offset 0) l cross join lateral (` + firstOfKey + `) first) job on true`)
 
-// visitedSQL counts the index entries that this session has visited, those of dead rows too. Where track_counts is off it
-// answers 0, and every look counts as cheap.
+// visitedSQL counts the entries and pages of the indexes that this session has visited, entries of dead rows too. Where
+// track_counts is off it answers 0, and every look counts as cheap.
 const visitedSQL = `
-select pg_stat_get_xact_tuples_returned('jobs_queued'::regclass) + pg_stat_get_xact_tuples_returned('jobs_queued_keyed'::regclass), now()`
+select sum(pg_stat_get_xact_tuples_returned(index) + $1::bigint * pg_stat_get_xact_blocks_fetched(index))::bigint, now()
+from unnest(array['jobs_queued'::regclass, 'jobs_queued_keyed'::regclass]) as index`

@@ -12,15 +12,18 @@ import (
 )
 
 const (
-	window     = 500 // due rows of a level in which a claim looks for free keys
-	keyWindow  = 100 // keys that it looks at together when more rows than that are due, and
-	keyWindows = 4   // how often
-	keyPause   = 20 * time.Millisecond
-	soon       = time.Millisecond
+	window      = 500 // due rows of a level in which a claim looks for free keys
+	keyWindow   = 100 // keys that it looks at together when more rows than that are due, and
+	keyWindows  = 4   // how often
+	spareLevels = 8   // without rows, that a claim goes on to look at
+	keyPause    = 20 * time.Millisecond
+	soon        = time.Millisecond
 
 	// A look at everything that visits more than cheapLook index entries in vain is repeated only after restPerEntry for
-	// each, about a hundred times what they cost, and at the latest after maxRest.
+	// each, about a hundred times what they cost, and at the latest after maxRest. A page of the index counts as some
+	// entries more: it may be full of dead ones that an earlier look has marked, so that they are passed over uncounted.
 	cheapLook    = 5_000
+	perPage      = 8
 	restPerEntry = 10 * time.Microsecond
 	maxRest      = 3 * time.Second
 
@@ -30,7 +33,7 @@ const (
 // view is what the claims of one lane know of its queue, see doc.go.
 type view struct {
 	kinds, repos []string // the levels are those of
-	levels       []level
+	levels       []place
 	lookAt       time.Duration // boot clock: until then the levels and their marks serve
 	key          string        // the walk from key to key goes on behind it
 	round        bool          // which hasn't come round yet since it began, behind from
@@ -72,19 +75,26 @@ func (v *view) find(ctx context.Context, on batcher, req ClaimRequest) ([]candid
 
 // serves says whether a claim can do with the known levels and their marks.
 func (v *view) serves(req ClaimRequest) bool {
-	return bootTime() < v.lookAt && slices.Equal(v.kinds, req.Kinds) && slices.Equal(v.repos, req.repos())
+	return bootTime() < v.lookAt && v.isOf(req)
+}
+
+func (v *view) isOf(req ClaimRequest) bool {
+	return slices.Equal(v.kinds, req.Kinds) && slices.Equal(v.repos, req.repos())
 }
 
 // look lists the levels and walks all of them from their beginning. Most often they are the known ones, so those are
 // walked at once.
 func (v *view) look(ctx context.Context, on batcher, req ClaimRequest) (found []candidate, err error) {
+	if !v.isOf(req) {
+		v.levels = nil
+	}
 	for i := range v.levels {
 		v.levels[i].mark = time.Time{}
 	}
 	var listed []level
 	batch := byIndex()
 	visited := measure(batch)
-	batch.Queue(listSQL, pgx.NamedArgs{
+	listSQL.queue(batch, pgx.NamedArgs{
 		"lane": req.Lane, "kinds": req.Kinds, "repos": req.repos(), "root": req.Worker.RootID,
 		"roots": []uuid.UUID{uuid.Nil, req.Worker.RootID},
 	}).Query(func(rows pgx.Rows) (err error) {
@@ -97,8 +107,12 @@ func (v *view) look(ctx context.Context, on batcher, req ClaimRequest) (found []
 		return nil, fmt.Errorf("look for due jobs: %w", err)
 	}
 	v.kinds, v.repos = slices.Clone(req.Kinds), req.repos()
-	if !slices.Equal(v.levels, listed) {
-		v.levels = listed
+	if !v.holds(listed) {
+		v.levels = make([]place, len(listed))
+		for i, l := range listed {
+			v.levels[i].level = l
+		}
+		found = nil
 		batch := byIndex()
 		visited = measure(batch)
 		v.queueWalk(batch, req, &found)
@@ -111,6 +125,23 @@ func (v *view) look(ctx context.Context, on batcher, req ClaimRequest) (found []
 	return found, nil
 }
 
+// holds says whether the known levels are those of a list, and marks which of them it has. Some more do no harm: one of
+// which the last job was just claimed is likely to be listed again.
+func (v *view) holds(listed []level) bool {
+	there := make(map[level]bool, len(listed))
+	for _, l := range listed {
+		there[l] = true
+	}
+	known := 0
+	for i := range v.levels {
+		v.levels[i].empty = !there[v.levels[i].level]
+		if !v.levels[i].empty {
+			known++
+		}
+	}
+	return known == len(listed) && len(v.levels)-known <= spareLevels
+}
+
 // visits is how many index entries the statements between measure and until visit, and the database's time.
 type visits struct {
 	entries int64
@@ -119,12 +150,12 @@ type visits struct {
 
 func measure(batch *pgx.Batch) *visits {
 	v := &visits{}
-	batch.Queue(visitedSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&v.entries, &v.now) })
+	batch.Queue(visitedSQL, perPage).QueryRow(func(row pgx.Row) error { return row.Scan(&v.entries, &v.now) })
 	return v
 }
 
 func (v *visits) until(batch *pgx.Batch) *visits {
-	batch.Queue(visitedSQL).QueryRow(func(row pgx.Row) error {
+	batch.Queue(visitedSQL, perPage).QueryRow(func(row pgx.Row) error {
 		before := v.entries
 		err := row.Scan(&v.entries, &v.now)
 		v.entries -= before
@@ -144,8 +175,8 @@ func (v *view) walk(ctx context.Context, on batcher, req ClaimRequest) (found []
 }
 
 func (v *view) queueWalk(batch *pgx.Batch, req ClaimRequest, found *[]candidate) {
-	batch.Queue(walkSQL, v.args(req)).Query(func(rows pgx.Rows) (err error) {
-		*found, err = pgx.AppendRows(make([]candidate, 0, req.many()), rows, func(row pgx.CollectableRow) (c candidate, err error) {
+	walkSQL.queue(batch, v.args(req)).Query(func(rows pgx.Rows) (err error) {
+		*found, err = pgx.AppendRows(*found, rows, func(row pgx.CollectableRow) (c candidate, err error) {
 			err = row.Scan(&c.N, &c.ID, &c.Priority, &c.RunAt, &c.Key)
 			return c, err
 		})
@@ -161,7 +192,7 @@ func (v *view) mayHoldMore(found []candidate, req ClaimRequest) bool {
 		count[c.N]++
 	}
 	for n, l := range v.levels {
-		if l.Keyed && count[n+1] < req.many() {
+		if l.Keyed && !l.empty && count[n+1] < req.many() {
 			return true
 		}
 	}
@@ -180,7 +211,7 @@ func (v *view) walkKeys(ctx context.Context, on batcher, req ClaimRequest, found
 		args["after"] = v.key
 		var keys []keyRow
 		batch := byIndex()
-		batch.Queue(keysSQL, args).Query(func(rows pgx.Rows) (err error) {
+		keysSQL.queue(batch, args).Query(func(rows pgx.Rows) (err error) {
 			keys, err = pgx.CollectRows(rows, pgx.RowToStructByPos[keyRow])
 			return err
 		})

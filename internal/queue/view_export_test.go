@@ -21,6 +21,14 @@ func Rest(q *Queue, w Worker, lane string, d time.Duration) bool {
 	return true
 }
 
+// LookNow makes the next claim of a lane a look at everything.
+func LookNow(q *Queue, w Worker, lane string) {
+	h := q.holder(w.ID)
+	v := h.view(lane)
+	v.lookAt = 0
+	h.setView(lane, v)
+}
+
 // Grant is the second half of a claim, for candidates that were found some time ago.
 func Grant(ctx context.Context, q *Queue, req ClaimRequest, ids ...int64) (leases []*Lease, err error) {
 	found := make([]candidate, 0, len(ids))

@@ -281,4 +281,44 @@ func TestClaimNoticesWhatItServes(t *testing.T) {
 	got = claim([]string{"work"}, "c", "a")
 	equal(t, "claimed: what is served now", len(got) == 1 && got[0] == here, true)
 	equal(t, "its repository", b.state(here, queue.StateRunning).Repo, "a")
+
+	b.enqueue(queue.Insert{Repo: "a"})
+	equal(t, "still served", len(claim([]string{"work"}, "c", "a")), 1)
+	b.enqueue(queue.Insert{Repo: "a"})
+	equal(t, "of a kind no more handled", len(claim([]string{"other"}, "c", "a")), 0)
+	equal(t, "of a repository no more served", len(claim([]string{"work"}, "c")), 0)
+}
+
+// Dead entries that a look has marked are passed over uncounted, but their pages are still read one by one.
+func TestClaimDoesNotPassOverTheMarkedDeadAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	b.exec(insertJobs + `select 'work', 'lane', '', 3, 0, null, null, now() - interval '1 hour' from generate_series(1, 40000)`)
+	b.exec(`update jobs set state = 'succeeded', finished_at = now()`)
+	for range 10 {
+		b.enqueue(queue.Insert{})
+	}
+	m := newMeter(b)
+	for range 2 {
+		queue.LookNow(m.q, b.w, "lane")
+		leases, _ := m.claim(1)
+		equal(t, "claimed by a look", len(leases), 1)
+	}
+	equal(t, "the marks serve", queue.Rest(m.q, b.w, "lane", time.Hour), true)
+	leases, visited := m.claim(1)
+	equal(t, "claimed by its mark", len(leases), 1)
+	if visited > enough/10 {
+		t.Errorf("visited %d blocks and entries", visited)
+	}
+}
+
+func TestClaimTakesTheMostUrgentOfLevelsThatComeAndGo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	for n := range 30 {
+		low := b.enqueue(queue.Insert{Priority: -n})
+		high := b.enqueue(queue.Insert{Priority: n + 1})
+		equal(t, fmt.Sprint("first of round ", n), b.claim(b.w, 1)[0].Job().ID, high)
+		equal(t, fmt.Sprint("second of round ", n), b.claim(b.w, 1)[0].Job().ID, low)
+	}
 }
