@@ -18,12 +18,12 @@ const promptVariable = "ORCH_PROMPT_FILE"
 
 // environ is everything that the program gets, but for the mark that the shim adds: the few allowed variables and the
 // names asked for, TMPDIR and HOME of its own, and what the request sets. Later entries replace earlier ones.
-func (r *Runs) environ(req Request, runDir string) ([]string, error) {
+func (r *Runs) environ(purpose Purpose, prog Program, runDir string) ([]string, error) {
 	inherited := r.cfg.Environ
 	if inherited == nil {
 		inherited = os.Environ()
 	}
-	allowed := append([]string{"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TZ"}, req.Inherit...)
+	allowed := append([]string{"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TERM", "TZ"}, prog.Inherit...)
 	env := map[string]string{}
 	for _, entry := range inherited {
 		name, value, _ := strings.Cut(entry, "=")
@@ -33,16 +33,16 @@ func (r *Runs) environ(req Request, runDir string) ([]string, error) {
 	}
 	tmp := filepath.Join(runDir, "tmp")
 	env["TMPDIR"] = tmp
-	if !slices.Contains(req.Inherit, "HOME") {
+	if !slices.Contains(prog.Inherit, "HOME") {
 		env["HOME"] = tmp
 		if r.cfg.HomesDir != "" {
-			env["HOME"] = filepath.Join(r.cfg.HomesDir, homeName(req))
+			env["HOME"] = filepath.Join(r.cfg.HomesDir, homeName(purpose, prog.Agent))
 		}
 	}
-	if len(req.Stdin) > 0 {
+	if len(prog.Stdin) > 0 {
 		env[promptVariable] = process.StdinPath(runDir) // for programs that take their prompt from a file
 	}
-	for _, entry := range req.Env {
+	for _, entry := range prog.Env {
 		name, value, ok := strings.Cut(entry, "=")
 		if !ok || name == "" || strings.ContainsRune(entry, 0) {
 			return nil, fmt.Errorf("%w: environment entry without a name", ErrBadRequest)
@@ -62,11 +62,11 @@ func (r *Runs) environ(req Request, runDir string) ([]string, error) {
 	return list, nil
 }
 
-func homeName(req Request) string {
-	if req.Agent == "" || !filepath.IsLocal(req.Agent) {
-		return "." + string(req.Purpose)
+func homeName(purpose Purpose, agent string) string {
+	if agent == "" || !filepath.IsLocal(agent) {
+		return "." + string(purpose)
 	}
-	return req.Agent
+	return agent
 }
 
 func names(env []string) []string {

@@ -110,15 +110,14 @@ func (a *attempt) start(ctx context.Context) (Run, *process.Run, error) {
 	if err := a.halted(ctx); err != nil {
 		return Run{}, nil, err
 	}
-	if a.req.Prepare != nil {
-		if err := a.req.Prepare(ctx); err != nil {
-			return Run{}, nil, a.orCause(ctx, fmt.Errorf("prepare run: %w", err))
-		}
-		if err := a.halted(ctx); err != nil {
-			return Run{}, nil, err
-		}
+	prog, err := a.req.Start(ctx)
+	if err != nil {
+		return Run{}, nil, a.orCause(ctx, fmt.Errorf("prepare run: %w", err))
 	}
-	run, err := a.intend()
+	if err := errors.Join(prog.validate(), a.halted(ctx)); err != nil {
+		return Run{}, nil, err
+	}
+	run, err := a.intend(prog)
 	if err != nil {
 		return Run{}, nil, err
 	}
@@ -139,14 +138,14 @@ func (a *attempt) start(ctx context.Context) (Run, *process.Run, error) {
 		run, err = a.unconsumed(ctx, a.req.TaskID, a.req.Key)
 		return run, nil, err
 	}
-	shim, err := a.launch(ctx, run.ID, startBy)
+	shim, err := a.launch(ctx, run.ID, prog, startBy)
 	if err != nil {
 		return Run{}, nil, errors.Join(err, a.abandon(ctx, run.ID))
 	}
 	return run, shim, nil
 }
 
-func (a *attempt) intend() (Run, error) {
+func (a *attempt) intend(prog Program) (Run, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return Run{}, fmt.Errorf("name run: %w", err)
@@ -154,25 +153,25 @@ func (a *attempt) intend() (Run, error) {
 	job := a.lease.Job()
 	return Run{
 		ID: id, TaskID: a.req.TaskID, JobID: job.ID, JobEpoch: job.Epoch, Purpose: a.req.Purpose, Key: a.req.Key,
-		Stage: a.req.Stage, Round: a.req.Round, Attempt: job.Attempt, Agent: a.req.Agent, State: StateIntended,
+		Stage: a.req.Stage, Round: a.req.Round, Attempt: job.Attempt, Agent: prog.Agent, State: StateIntended,
 		RootID: a.cfg.RootID, Host: a.cfg.Self.Host, BootID: a.cfg.Self.BootID, PIDNamespace: a.cfg.Self.PIDNamespace,
 	}, nil
 }
 
-func (a *attempt) launch(ctx context.Context, id uuid.UUID, startBy int64) (*process.Run, error) {
+func (a *attempt) launch(ctx context.Context, id uuid.UUID, prog Program, startBy int64) (*process.Run, error) {
 	dir := a.dir(id)
-	env, err := a.environ(a.req, dir)
+	env, err := a.environ(a.req.Purpose, prog, dir)
 	if err != nil {
 		return nil, err
 	}
 	spec := process.Spec{
-		RunID: id.String(), Argv: a.req.Argv, Dir: a.req.Dir, EnvNames: names(env), Timeout: a.req.Timeout,
-		StallTimeout: a.req.StallTimeout, KillGrace: a.cfg.KillGrace, LogCap: a.cfg.LogCap, StartBy: startBy,
+		RunID: id.String(), Argv: prog.Argv, Dir: prog.Dir, EnvNames: names(env), Timeout: prog.Timeout,
+		StallTimeout: prog.StallTimeout, ToolStallTimeout: prog.ToolStallTimeout, Format: prog.Format, KillGrace: a.cfg.KillGrace, LogCap: a.cfg.LogCap, StartBy: startBy,
 	}
-	if err := process.Create(dir, spec, a.req.Stdin); err != nil {
+	if err := process.Create(dir, spec, prog.Stdin); err != nil {
 		return nil, err
 	}
-	shim, err := process.Launch(ctx, a.cfg.Shim, dir, env)
+	shim, err := process.Launch(ctx, a.cfg.Shim, dir, process.Bundle{Env: env})
 	if err == nil {
 		a.shims.add(shim)
 	}

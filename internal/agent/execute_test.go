@@ -62,16 +62,16 @@ func TestExecuteOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, script string
-		change       func(*Request)
+		change       func(*Program)
 		want         Outcome
 		why          process.Why
 	}{
 		{name: "code", script: "exit 3", want: OutcomeAgentFailed, why: process.WhyExited},
 		{name: "signal", script: "kill -KILL $$", want: OutcomeKilled, why: process.WhyExited},
 		{name: "crash", script: "kill -SEGV $$", want: OutcomeCrashed, why: process.WhyExited},
-		{name: "no such command", change: func(r *Request) { r.Argv = []string{"no-such-command"} }, want: OutcomeNotFound, why: process.WhyExited},
-		{name: "timeout", script: "exec sleep 1000", change: func(r *Request) { r.Timeout = 50 * time.Millisecond }, want: OutcomeTimeout, why: process.WhyTimeout},
-		{name: "stall", script: "echo x; exec sleep 1000", change: func(r *Request) { r.StallTimeout = 50 * time.Millisecond }, want: OutcomeStalled, why: process.WhyStalled},
+		{name: "no such command", change: func(r *Program) { r.Argv = []string{"no-such-command"} }, want: OutcomeNotFound, why: process.WhyExited},
+		{name: "timeout", script: "exec sleep 1000", change: func(r *Program) { r.Timeout = 50 * time.Millisecond }, want: OutcomeTimeout, why: process.WhyTimeout},
+		{name: "stall", script: "echo x; exec sleep 1000", change: func(r *Program) { r.StallTimeout = 50 * time.Millisecond }, want: OutcomeStalled, why: process.WhyStalled},
 		{name: "question", script: `echo '{"orch":{"status":"needs_input","question":"which?"}}'`, want: OutcomeNeedsInput, why: process.WhyExited},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestExecuteOutcomes(t *testing.T) {
 			b := newBench(t)
 			req := b.request(tt.script)
 			if tt.change != nil {
-				tt.change(&req)
+				tt.change(&req.Program)
 			}
 			res := b.execute(t, b.claim(t), req)
 			if res.Outcome != tt.want || res.Exit.Why != tt.why {
@@ -130,16 +130,16 @@ func TestRefusedRequests(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	l := b.claim(t)
-	for name, change := range map[string]func(*Request){
-		"no key":             func(r *Request) { r.Key = "" },
-		"no command":         func(r *Request) { r.Argv = nil },
-		"relative directory": func(r *Request) { r.Dir = "x" },
-		"unknown purpose":    func(r *Request) { r.Purpose = "fun" },
-		"bad environment":    func(r *Request) { r.Env = []string{"x"} },
+	for name, change := range map[string]func(*asked){
+		"no key":             func(r *asked) { r.Key = "" },
+		"no command":         func(r *asked) { r.Argv = nil },
+		"relative directory": func(r *asked) { r.Dir = "x" },
+		"unknown purpose":    func(r *asked) { r.Purpose = "fun" },
+		"bad environment":    func(r *asked) { r.Env = []string{"x"} },
 	} {
 		req := b.request("true")
 		change(&req)
-		if _, err := b.runs.Execute(bound(t), l, req); !errors.Is(err, ErrBadRequest) {
+		if _, err := b.runs.Execute(bound(t), l, req.request()); !errors.Is(err, ErrBadRequest) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -163,7 +163,7 @@ func TestStartThatFails(t *testing.T) {
 		b := newBench(t)
 		req := b.request("true")
 		req.Prepare = func(context.Context) error { return queue.Terminal("no_workspace", errors.New("broken")) }
-		_, err := b.runs.Execute(bound(t), b.claim(t), req)
+		_, err := b.runs.Execute(bound(t), b.claim(t), req.request())
 		var failure *queue.Failure
 		if !errors.As(err, &failure) || failure.Code != "no_workspace" || len(b.list(t)) != 0 {
 			t.Fatalf("%v, %v", err, b.list(t))
@@ -173,7 +173,7 @@ func TestStartThatFails(t *testing.T) {
 		t.Parallel()
 		b := newBench(t, func(c *Config) { c.Shim = []string{"/no/such/shim"} })
 		l := b.claim(t)
-		if _, err := b.runs.Execute(bound(t), l, b.request("true")); err == nil {
+		if _, err := b.runs.Execute(bound(t), l, b.request("true").request()); err == nil {
 			t.Fatal("no error")
 		}
 		b.wantNothingOpen(t)
@@ -227,7 +227,7 @@ func TestRunOfAnotherRoot(t *testing.T) {
 	b.exec(t, `insert into roots (id, host, path) values ($1, 'there', '/x')`, other)
 	run := b.insertIntent(t, 1)
 	b.exec(t, `update runs set root_id = $1 where id = $2`, other, run)
-	_, err := b.runs.Execute(bound(t), l, b.request("true"))
+	_, err := b.runs.Execute(bound(t), l, b.request("true").request())
 	if _, ok := errors.AsType[*queue.SnoozeError](err); !ok {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestIntentWithoutShim(t *testing.T) {
 				t.Fatalf("late create: %v", err)
 			}
 			if tt.create {
-				late, err := process.Launch(t.Context(), b.runs.cfg.Shim, dir, shimEnv())
+				late, err := process.Launch(t.Context(), b.runs.cfg.Shim, dir, process.Bundle{Env: shimEnv()})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -298,7 +298,7 @@ func TestIntentOfTheSameGrantIsAwaited(t *testing.T) {
 	if err := process.Create(filepath.Join(b.dir, id.String()), spec, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := process.Launch(t.Context(), b.runs.cfg.Shim, filepath.Join(b.dir, id.String()), shimEnv()); err != nil {
+	if _, err := process.Launch(t.Context(), b.runs.cfg.Shim, filepath.Join(b.dir, id.String()), process.Bundle{Env: shimEnv()}); err != nil {
 		t.Fatal(err)
 	}
 	b.running(t)

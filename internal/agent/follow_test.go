@@ -98,7 +98,7 @@ func TestLostLeaseStartsNothing(t *testing.T) {
 		_, err := b.pool.Exec(ctx, `update jobs set epoch = epoch + 1`)
 		return err
 	}
-	if _, err := b.runs.Execute(bound(t), l, req); !errors.Is(err, queue.ErrLeaseLost) {
+	if _, err := b.runs.Execute(bound(t), l, req.request()); !errors.Is(err, queue.ErrLeaseLost) {
 		t.Fatal(err)
 	}
 	if n := len(b.list(t)); n != 0 {

@@ -65,7 +65,7 @@ func executor(url, root, dir, work string) error {
 	if err != nil || len(leases) != 1 {
 		return fmt.Errorf("claimed %d: %w", len(leases), err)
 	}
-	_, err = runs.Execute(ctx, leases[0], request(*leases[0].Job().TaskID, work, waiting))
+	_, err = runs.Execute(ctx, leases[0], request(*leases[0].Job().TaskID, work, waiting).request())
 	return err
 }
 
@@ -90,10 +90,29 @@ func testWorker(root uuid.UUID, self process.Identity) queue.Worker {
 	}
 }
 
-func request(task int64, work, script string) Request {
-	return Request{
-		Purpose: PurposeAgent, Key: "stage:development:1", TaskID: task, Stage: "development", Round: 1, Agent: "coder",
-		Argv: []string{"sh", "-c", script}, Dir: work, Inherit: []string{"GORACE", "ORCH_API_TOKEN"},
+// asked is a request whose program is known from the start.
+type asked struct {
+	Request
+	Program
+	Prepare func(ctx context.Context) error
+}
+
+func (a asked) request() Request {
+	a.Start = func(ctx context.Context) (Program, error) {
+		if a.Prepare == nil {
+			return a.Program, nil
+		}
+		return a.Program, a.Prepare(ctx)
+	}
+	return a.Request
+}
+
+func request(task int64, work, script string) asked {
+	return asked{
+		Request: Request{Purpose: PurposeAgent, Key: "stage:development:1", TaskID: task, Stage: "development", Round: 1},
+		Program: Program{
+			Agent: "coder", Argv: []string{"sh", "-c", script}, Dir: work, Inherit: []string{"GORACE", "ORCH_API_TOKEN"},
+		},
 	}
 }
 
@@ -190,11 +209,11 @@ func (b *bench) claim(t *testing.T) *queue.Lease {
 	return leases[0]
 }
 
-func (b *bench) request(script string) Request { return request(b.task, b.work, script) }
+func (b *bench) request(script string) asked { return request(b.task, b.work, script) }
 
-func (b *bench) execute(t *testing.T, l *queue.Lease, req Request) Result {
+func (b *bench) execute(t *testing.T, l *queue.Lease, req asked) Result {
 	t.Helper()
-	res, err := b.runs.Execute(bound(t), l, req)
+	res, err := b.runs.Execute(bound(t), l, req.request())
 	if err != nil {
 		t.Fatalf("execute: %v", err)
 	}
@@ -208,13 +227,13 @@ type answer struct {
 }
 
 // executing calls Execute in the lease's context, as a worker does.
-func (b *bench) executing(t *testing.T, l *queue.Lease, req Request) <-chan answer {
+func (b *bench) executing(t *testing.T, l *queue.Lease, req asked) <-chan answer {
 	t.Helper()
 	ctx, free := l.Context(bound(t))
 	answers := make(chan answer, 1)
 	go func() {
 		defer free(nil)
-		res, err := b.runs.Execute(ctx, l, req)
+		res, err := b.runs.Execute(ctx, l, req.request())
 		answers <- answer{res, err}
 	}()
 	return answers

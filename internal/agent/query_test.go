@@ -17,7 +17,7 @@ func (b *bench) planted(t *testing.T, key, script string) uuid.UUID {
 	t.Helper()
 	id := b.intended(t, key)
 	dir := b.made(t, id, script)
-	shim, err := process.Launch(t.Context(), b.runs.cfg.Shim, dir, shimEnv())
+	shim, err := process.Launch(t.Context(), b.runs.cfg.Shim, dir, process.Bundle{Env: shimEnv()})
 	if err != nil {
 		t.Fatal(err)
 	}

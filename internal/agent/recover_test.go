@@ -142,7 +142,7 @@ func TestRunThatCantBeJudged(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := b.claim(t)
-	_, err := b.runs.Execute(bound(t), l, b.request(waiting))
+	_, err := b.runs.Execute(bound(t), l, b.request(waiting).request())
 	if _, ok := errors.AsType[*queue.SnoozeError](err); !ok {
 		t.Error(err)
 	}
@@ -271,7 +271,7 @@ func TestNotedEndNeedsNoDirectory(t *testing.T) {
 		},
 	} {
 		garble()
-		res, err := b.runs.Execute(bound(t), l, req)
+		res, err := b.runs.Execute(bound(t), l, req.request())
 		if err != nil || res.RunID != first.RunID || res.Outcome != OutcomeNeedsInput || res.Question != "which?" || res.Summary != "half" ||
 			text(res.Exit.Code) != "0" || res.Exit.Why != process.WhyExited {
 			t.Errorf("%s: %+v, %v", name, res, err)

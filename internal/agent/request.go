@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/process"
+	"orch/internal/transcript"
 )
 
 // Purpose says what a run is for.
@@ -35,9 +36,18 @@ type Request struct {
 	TaskID int64
 	Stage  string
 	Round  int
-	// Agent is the name of the agent's entry; empty for gates and tests.
-	Agent string
-	Argv  []string
+	// Start says what to run, and makes ready for it. It is called only before a new run, maybe without one following,
+	// and must bear to be repeated: a run that is under way is followed whatever has become of its configuration.
+	Start func(ctx context.Context) (Program, error)
+}
+
+// Program is what a run starts.
+type Program struct {
+	// Agent is the name of the agent's entry, Preset that of its kind; empty for gates and tests.
+	Agent, Preset string
+	// Format is how the output is to be understood.
+	Format transcript.Format
+	Argv   []string
 	// Dir is the working directory.
 	Dir string
 	// Env holds "K=V" entries beyond the allowed ones; they win over those.
@@ -45,27 +55,36 @@ type Request struct {
 	// Inherit names more variables to pass on from this process. Those of orch itself are never passed on.
 	Inherit []string
 	Stdin   []byte
-	// Timeout bounds the run, StallTimeout a silence of its output; zero is no limit.
-	Timeout, StallTimeout time.Duration
-	// Prepare is called only before a new run starts, and may create Dir. It may be called without a run following,
-	// and must bear to be repeated.
-	Prepare func(ctx context.Context) error
+	// Timeout bounds the run, StallTimeout a silence of its output, ToolStallTimeout one while it waits for a tool of its
+	// own; zero is no limit.
+	Timeout, StallTimeout, ToolStallTimeout time.Duration
+	// ResumedFrom is the run whose session this one goes on with.
+	ResumedFrom *uuid.UUID
 }
 
 func (r Request) validate() error {
 	switch {
 	case r.Key == "" || r.TaskID == 0:
 		return fmt.Errorf("%w: no task or key", ErrBadRequest)
-	case len(r.Argv) == 0 || r.Argv[0] == "":
-		return fmt.Errorf("%w: no command", ErrBadRequest)
-	case !filepath.IsAbs(r.Dir):
-		return fmt.Errorf("%w: directory %q is not absolute", ErrBadRequest, r.Dir)
+	case r.Start == nil:
+		return fmt.Errorf("%w: nothing to start", ErrBadRequest)
 	}
 	switch r.Purpose {
 	case PurposeAgent, PurposeGate, PurposeMerge:
 		return nil
 	default:
 		return fmt.Errorf("%w: purpose %q", ErrBadRequest, r.Purpose)
+	}
+}
+
+func (p Program) validate() error {
+	switch {
+	case len(p.Argv) == 0 || p.Argv[0] == "":
+		return fmt.Errorf("%w: no command", ErrBadRequest)
+	case !filepath.IsAbs(p.Dir):
+		return fmt.Errorf("%w: directory %q is not absolute", ErrBadRequest, p.Dir)
+	default:
+		return nil
 	}
 }
 

@@ -30,26 +30,9 @@ type agents struct {
 
 // Run implements stage.Agents.
 func (a agents) Run(ctx context.Context, l *queue.Lease, r stage.AgentRun) (stage.AgentResult, error) {
-	plan, err := a.catalog.Plan(ctx, r.Task)
-	if err != nil {
-		return stage.AgentResult{}, err
-	}
-	entry, known := plan.Agents[r.Agent]
-	if !known {
-		return stage.AgentResult{}, queue.Terminal("agent_unknown", fmt.Errorf(
-			"no agent is called %q: define it in orch.yaml, then `orch task retry %s`", r.Agent, r.Task.Key))
-	}
-	argv, err := agent.Command(agent.CommandTemplate{Argv: entry.Command.Argv, Shell: entry.Command.Shell})
-	if err != nil {
-		return stage.AgentResult{}, queue.Terminal("agent_command", err)
-	}
 	result, err := a.runs.Execute(ctx, l, agent.Request{
-		Purpose: agent.PurposeAgent, Key: r.Key, TaskID: r.Task.ID, Stage: r.Stage, Round: r.Round, Agent: r.Agent,
-		Argv: afterSetup(plan.Setup, argv), Dir: r.Dir, Env: agentEnvironment(entry, r), Inherit: entry.Env,
-		Stdin: r.Prompt, Timeout: entry.Timeout, StallTimeout: entry.StallTimeout,
-		Prepare: func(ctx context.Context) error {
-			return a.places.alone(ctx, l, r.Task.ID, func() error { return r.Prepare(ctx) })
-		},
+		Purpose: agent.PurposeAgent, Key: r.Key, TaskID: r.Task.ID, Stage: r.Stage, Round: r.Round,
+		Start: func(ctx context.Context) (agent.Program, error) { return a.start(ctx, l, r) },
 	})
 	if err != nil {
 		return stage.AgentResult{}, err
@@ -58,6 +41,27 @@ func (a agents) Run(ctx context.Context, l *queue.Lease, r stage.AgentRun) (stag
 		RunID: result.RunID, Outcome: string(result.Outcome), Summary: result.Summary, Question: result.Question,
 		LogTail: result.LogTail, ExitCode: result.Exit.Code, CostUSD: result.CostUSD, Resumed: result.Resumed,
 	}, nil
+}
+
+// start makes ready for a new run of the stage's agent.
+func (a agents) start(ctx context.Context, l *queue.Lease, r stage.AgentRun) (agent.Program, error) {
+	plan, err := a.catalog.Plan(ctx, r.Task)
+	if err != nil {
+		return agent.Program{}, err
+	}
+	entry, known := plan.Agents[r.Agent]
+	if !known {
+		return agent.Program{}, queue.Terminal("agent_unknown", fmt.Errorf(
+			"no agent is called %q: define it in orch.yaml, then `orch task retry %s`", r.Agent, r.Task.Key))
+	}
+	argv, err := agent.Command(agent.CommandTemplate{Argv: entry.Command.Argv, Shell: entry.Command.Shell})
+	if err != nil {
+		return agent.Program{}, queue.Terminal("agent_command", err)
+	}
+	return agent.Program{
+		Agent: r.Agent, Argv: afterSetup(plan.Setup, argv), Dir: r.Dir, Env: agentEnvironment(entry, r), Inherit: entry.Env,
+		Stdin: r.Prompt, Timeout: entry.Timeout, StallTimeout: entry.StallTimeout,
+	}, a.places.alone(ctx, l, r.Task.ID, func() error { return r.Prepare(ctx) })
 }
 
 // agentEnvironment is what an agent is told beside its prompt. Nothing in it is secret but what its entry sets.
@@ -99,10 +103,11 @@ func (c commands) RunCommand(ctx context.Context, l *queue.Lease, r gate.Command
 	dir := c.places.checkout(t, r.Key)
 	result, err := c.runs.Execute(ctx, l, agent.Request{
 		Purpose: agent.Purpose(r.Purpose), Key: r.Key, TaskID: r.TaskID, Stage: r.Stage, Round: r.Round,
-		Argv: []string{"sh", "-c", r.Command}, Dir: dir, Timeout: r.Timeout,
-		Env: []string{"ORCH_TASK=" + r.TaskKey, "ORCH_STAGE=" + r.Stage, "ORCH_COMMIT=" + r.Commit},
-		Prepare: func(ctx context.Context) error {
-			return c.places.alone(ctx, l, t.ID, func() error { return c.places.makeCheckout(ctx, t, dir, r.Commit) })
+		Start: func(ctx context.Context) (agent.Program, error) {
+			return agent.Program{
+				Argv: []string{"sh", "-c", r.Command}, Dir: dir, Timeout: r.Timeout,
+				Env: []string{"ORCH_TASK=" + r.TaskKey, "ORCH_STAGE=" + r.Stage, "ORCH_COMMIT=" + r.Commit},
+			}, c.places.alone(ctx, l, t.ID, func() error { return c.places.makeCheckout(ctx, t, dir, r.Commit) })
 		},
 	})
 	if err != nil {

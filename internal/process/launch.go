@@ -13,9 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Launch starts `shim… dir` in a session of its own, with exactly env, and gives the run back without waiting for it.
-// The shim isn't bound to ctx or to this process, which only reaps it.
-func Launch(ctx context.Context, shim []string, dir string, env []string) (*Run, error) {
+// Bundle is what a run needs and what is written nowhere.
+type Bundle struct {
+	// Env is the whole environment of the program, but for the mark.
+	Env []string
+	// Secrets are replaced by their names wherever the program prints them.
+	Secrets []Secret
+}
+
+// Secret is a value that must not appear in a log.
+type Secret struct{ Name, Value string }
+
+// Launch starts `shim… dir` in a session of its own and gives the run back without waiting for it. The shim isn't bound
+// to ctx or to this process, which only reaps it.
+func Launch(ctx context.Context, shim []string, dir string, b Bundle) (*Run, error) {
 	r, err := OpenRun(dir)
 	if err != nil {
 		return nil, err
@@ -31,7 +42,7 @@ func Launch(ctx context.Context, shim []string, dir string, env []string) (*Run,
 	args := append(append([]string(nil), shim[1:]...), dir)
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), shim[0], args...)
 	cmd.Dir = dir
-	cmd.Env = append([]string{}, env...) // never nil, which would mean all of ours
+	cmd.Env = append([]string{}, b.Env...) // never nil, which would mean all of ours
 	cmd.Stderr = stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

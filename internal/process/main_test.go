@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		case "shim":
 			os.Exit(shim.Run(os.Args[2]))
 		case "launcher": // starts a shim and lives until it is killed
-			if _, err := process.Launch(context.Background(), runtest.Shim(), os.Args[2], runtest.Env()); err != nil {
+			if _, err := process.Launch(context.Background(), runtest.Shim(), os.Args[2], process.Bundle{Env: runtest.Env()}); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}

@@ -245,7 +245,7 @@ func TestSecondShimStartsNothing(t *testing.T) {
 func TestShimThatCantBegin(t *testing.T) {
 	t.Parallel()
 	dir, _ := runtest.Create(t, "true")
-	r, err := process.Launch(t.Context(), []string{"false"}, dir, nil)
+	r, err := process.Launch(t.Context(), []string{"false"}, dir, process.Bundle{})
 	if err != nil {
 		t.Fatal(err)
 	}

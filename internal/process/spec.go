@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"orch/internal/transcript"
 )
 
 // Names in a run directory.
@@ -55,6 +57,16 @@ type Spec struct {
 	Timeout      time.Duration `json:"timeout_ns,omitempty"`
 	StallTimeout time.Duration `json:"stall_timeout_ns,omitempty"`
 	KillGrace    time.Duration `json:"kill_grace_ns,omitempty"`
+	// Format is how the output is to be understood; empty: not at all. ToolStallTimeout takes the place of StallTimeout
+	// while the program waits for a tool of its own; zero is StallTimeout.
+	Format           transcript.Format `json:"format,omitempty"`
+	ToolStallTimeout time.Duration     `json:"tool_stall_timeout_ns,omitempty"`
+	// OrphanGrace is how long the run goes on while no orch of its root is in contact with the database; zero is without
+	// end. OrphanPatience is how much longer it waits when it finds that out late, because the machine slept.
+	OrphanGrace    time.Duration `json:"orphan_grace_ns,omitempty"`
+	OrphanPatience time.Duration `json:"orphan_patience_ns,omitempty"`
+	// Contact is when there was contact for certain, in nanoseconds of CLOCK_BOOTTIME: before the intent was written.
+	Contact int64 `json:"contact,omitempty"`
 	// LogCap bounds the log in bytes.
 	LogCap int64 `json:"log_cap,omitempty"`
 	// StartBy is the latest start, in nanoseconds of CLOCK_BOOTTIME; zero is no limit.
@@ -72,7 +84,7 @@ func (s Spec) validate() error {
 		return fmt.Errorf("%w: no command", ErrBadSpec)
 	case !filepath.IsAbs(s.Dir):
 		return fmt.Errorf("%w: directory %q is not absolute", ErrBadSpec, s.Dir)
-	case s.Timeout < 0 || s.StallTimeout < 0 || s.KillGrace < 0 || s.LogCap < 0:
+	case min(s.Timeout, s.StallTimeout, s.KillGrace, s.ToolStallTimeout, s.OrphanGrace, s.OrphanPatience) < 0 || s.LogCap < 0:
 		return fmt.Errorf("%w: negative limit", ErrBadSpec)
 	}
 	return nil
@@ -98,6 +110,8 @@ const (
 	WhyOrphaned     Why = "orphaned"
 	WhyInterrupted  Why = "interrupted"
 	WhyNeverStarted Why = "never_started"
+	// WhyHostDead is never in a record either: another host has got the job, since the run's was silent for too long.
+	WhyHostDead Why = "host_dead"
 	// WhyShimDead is never in a record: it is for those who note that there is none.
 	WhyShimDead Why = "shim_dead"
 )

@@ -46,7 +46,7 @@ func Create(t *testing.T, script string, opts ...func(*process.Spec)) (dir, work
 // Launch starts a shim for a run directory, and ends it with the test.
 func Launch(t *testing.T, dir string) *process.Run {
 	t.Helper()
-	r, err := process.Launch(t.Context(), Shim(), dir, Env())
+	r, err := process.Launch(t.Context(), Shim(), dir, process.Bundle{Env: Env()})
 	if err != nil {
 		t.Fatal(err)
 	}
