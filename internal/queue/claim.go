@@ -35,7 +35,7 @@ func (r ClaimRequest) repos() []string { return append([]string{""}, r.Repos...)
 func (r ClaimRequest) many() int { return r.Limit + min(r.Limit, spare) + 8 }
 
 // Claim grants up to Limit jobs of a lane to a worker, each under a new epoch. It returns fewer, or none, when no more
-// are due. When it fails, the jobs that it may have granted all the same are found by a later Beat.
+// are due, or when it lost them to other claimers again and again: LookAgain tells. When it fails, the jobs that it may have granted all the same are found by a later Beat.
 func (q *Queue) Claim(ctx context.Context, req ClaimRequest) (leases []*Lease, err error) {
 	if req.Limit <= 0 || len(req.Kinds) == 0 {
 		return nil, nil
@@ -59,10 +59,18 @@ func (q *Queue) Claim(ctx context.Context, req ClaimRequest) (leases []*Lease, e
 			return nil, fmt.Errorf("claim jobs: %w", err)
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("claim jobs: %w", err)
+	if err != nil { // to lose is nobody's fault, and somebody has won
+		q.contended(h, req.Lane)
+		return nil, nil
 	}
 	return leases, nil
+}
+
+// contended has the lane look again soon.
+func (*Queue) contended(h *holder, lane string) {
+	v := h.view(lane)
+	v.contended = true
+	h.setView(lane, v)
 }
 
 // LookAgain says after which time another claim of a lane may bring jobs that the last one couldn't see, although it

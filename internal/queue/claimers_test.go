@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
@@ -159,4 +160,21 @@ func (r *runners) fail(problem string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.problem = problem
+}
+
+// A claim that others win each time is no failure: the lane looks again soon.
+func TestClaimThatAlwaysLosesBringsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	b.enqueue(queue.Insert{})
+	b.exec(`create function lose() returns trigger language plpgsql as $$ begin raise exception using errcode = '40P01'; end $$`)
+	b.exec(`create trigger lose before update on jobs for each statement execute function lose()`)
+	if leases := b.claim(b.w, 10); len(leases) > 0 {
+		t.Errorf("%d claimed", len(leases))
+	}
+	if again := b.q.LookAgain(b.w.ID, "lane"); again <= 0 || again > time.Second {
+		t.Errorf("to look again after %s", again)
+	}
+	b.exec(`drop trigger lose on jobs`)
+	equal(t, "claimed then", len(b.claim(b.w, 10)), 1)
 }
