@@ -1,6 +1,10 @@
 package transcript
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // Format names a way of an agent program to say what it does; empty is none.
 type Format string
@@ -36,9 +40,12 @@ type Said struct {
 	Tokens Tokens `json:"tokens,omitzero"`
 	// CostUSD is nil when the program named no cost.
 	CostUSD *float64 `json:"cost_usd,omitempty"`
-	// Cumulative means that Tokens and CostUSD go on from those of the session that was resumed.
-	Cumulative bool `json:"cumulative,omitempty"`
-	End        End  `json:"end,omitempty"`
+	// Cumulative means that Tokens and CostUSD may go on from those of the session that was resumed: claude's do since some
+	// version. Seen is what the program's own messages of this run came to, if it tells: without what subagents used, so no
+	// count of this run alone is below it.
+	Cumulative bool   `json:"cumulative,omitempty"`
+	Seen       Tokens `json:"seen,omitzero"`
+	End        End    `json:"end,omitempty"`
 	// Subtype is the format's own word for the end.
 	Subtype string `json:"subtype,omitempty"`
 	// Error is the last one that no progress followed.
@@ -97,4 +104,21 @@ type Report struct {
 	InputTokens  *int64    `json:"input_tokens,omitempty"`
 	OutputTokens *int64    `json:"output_tokens,omitempty"`
 	Turns        *int      `json:"turns,omitempty"`
+}
+
+// Limited reports whether the last thing that was said is that a limit was met. Some programs then wait for its end in
+// silence, for days if need be.
+func (s Said) Limited() bool {
+	if s.Limit != nil || s.Error == nil {
+		return s.Limit != nil
+	}
+	switch s.Error.Status {
+	case 402, 429, 503, 529: // payment required, too many requests, unavailable, overloaded
+		return true
+	}
+	text := strings.ToLower(s.Error.Kind + " " + s.Error.Text)
+	return slices.ContainsFunc(
+		[]string{"rate limit", "rate_limit", "usage limit", "limit reached", "limit exhausted", "quota", "too many requests", "overloaded"},
+		func(words string) bool { return strings.Contains(text, words) },
+	)
 }
