@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"orch/internal/process/ending"
 	"orch/internal/process/procfs"
 )
 
@@ -21,34 +22,27 @@ type Family struct {
 
 // Kill sends SIGKILL to all of them once. What it misses, as it couldn't look or they fork, the next call finds.
 func (f Family) Kill() {
-	found, err := f.find()
+	all, err := procfs.All()
 	if err != nil {
 		return // comes again
 	}
-	for _, st := range found {
+	for _, st := range f.pick(all) {
 		_ = procfs.Signal(st, unix.SIGKILL)
 	}
 }
 
 // End gives them SIGTERM once each, SIGKILL after the grace, until a look finds none; [ErrSurvivors] when some stay.
 func (f Family) End(ctx context.Context, grace time.Duration) error {
-	return endAll(ctx, f.find, grace)
+	return ending.All(ctx, f.pick, grace)
 }
 
-func (f Family) find() ([]procfs.Stat, error) {
-	all, err := procfs.All()
-	if err != nil {
-		return nil, err
-	}
+func (f Family) pick(all []procfs.Stat) []procfs.Stat {
 	found := procfs.Descendants(all, f.Shim)
-	seen := make(map[int]bool, len(found))
-	for _, st := range found {
-		seen[st.PID] = true
-	}
+	seen := ending.PIDs(found)
 	for _, st := range all {
 		if st.PID != f.Shim && !seen[st.PID] && !st.Zombie() && procfs.HasEnv(st.PID, Mark+"="+f.RunID) {
 			found = append(found, st)
 		}
 	}
-	return found, nil
+	return found
 }

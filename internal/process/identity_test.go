@@ -1,6 +1,8 @@
 package process_test
 
 import (
+	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"syscall"
@@ -84,6 +86,51 @@ func TestProbeOfSomeoneElsesProcess(t *testing.T) {
 	if line != "alive true <nil>" {
 		t.Fatal(line)
 	}
+}
+
+func TestProbeWithoutASightOfOthers(t *testing.T) {
+	t.Parallel()
+	living, gone := bystander(t), reaped(t)
+	for _, tt := range []struct {
+		how          string
+		living, gone process.Verdict
+		rootOnly     bool
+	}{
+		{"hidden", process.Alive, process.Dead, true}, // only root makes processes of somebody else's
+		{"none", process.Unknown, process.Unknown, false},
+	} {
+		if tt.rootOnly && os.Getuid() != 0 {
+			continue
+		}
+		for id, want := range map[process.Identity]process.Verdict{living: tt.living, gone: tt.gone} {
+			raw, err := json.Marshal(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, line := helper(t, func(cmd *exec.Cmd) {
+				inNamespace(cmd)
+				cmd.SysProcAttr.Cloneflags &^= unix.CLONE_NEWPID
+				cmd.Env = append(os.Environ(), "PROC="+tt.how)
+			}, "blind", string(raw))
+			if line != string(want)+" true" {
+				t.Errorf("/proc %s: %s, want %s", tt.how, line, want)
+			}
+		}
+	}
+}
+
+// reaped names a process that has ended.
+func reaped(t *testing.T) process.Identity {
+	t.Helper()
+	cmd := exec.Command("true")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	id, err := process.IdentityOf(cmd.Process.Pid)
+	if err = errors.Join(err, cmd.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
 
 // copyForAll puts this test binary where every user may run it.

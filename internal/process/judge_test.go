@@ -57,13 +57,14 @@ func TestRunsOfOthers(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		change      func(*process.Identity)
+		want        process.Status
 		interrupted bool
 	}{
-		{"same boot", func(*process.Identity) {}, false},
-		{"renamed host", func(id *process.Identity) { id.Host = "x" }, false},
-		{"other boot", func(id *process.Identity) { id.BootID = "x" }, true},
-		{"other namespace", func(id *process.Identity) { id.PIDNamespace = "x" }, true},
-		{"other boot under another name", func(id *process.Identity) { id.Host, id.BootID, id.PIDNamespace = "x", "x", "x" }, true},
+		{"same boot", func(*process.Identity) {}, process.StatusDead, false},
+		{"renamed host", func(id *process.Identity) { id.Host = "x" }, process.StatusDead, false},
+		{"other boot", func(id *process.Identity) { id.BootID = "x" }, process.StatusDead, true},
+		{"other namespace", func(id *process.Identity) { id.PIDNamespace = "x" }, process.StatusForeign, true},
+		{"other boot under another name", func(id *process.Identity) { id.Host, id.BootID, id.PIDNamespace = "x", "x", "x" }, process.StatusDead, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -82,11 +83,18 @@ func TestRunsOfOthers(t *testing.T) {
 			leave(t, dir, "pid.json", string(raw))
 			r := open(t, dir)
 			st, err := r.State()
-			if err != nil || st.Status != process.StatusDead || st.Interrupted != tt.interrupted {
+			if err != nil || st.Status != tt.want || st.Interrupted != tt.interrupted {
 				t.Fatalf("%+v, %v", st, err)
 			}
-			if _, err = r.Wait(runtest.Bound(t)); !errors.Is(err, process.ErrShimDead) {
+			wantShimDead := map[process.Status]error{process.StatusDead: process.ErrShimDead, process.StatusForeign: process.ErrForeign}
+			if _, err = r.Wait(runtest.Bound(t)); !errors.Is(err, wantShimDead[tt.want]) {
 				t.Fatalf("wait: %v", err)
+			}
+			if v := process.Probe(marked); v != process.Alive {
+				t.Errorf("after the wait the marked process is %s", v)
+			}
+			if err := r.EndRemains(runtest.Bound(t)); err != nil {
+				t.Fatal(err)
 			}
 			if v := process.Probe(marked); v != process.Dead {
 				t.Errorf("marked process is %s", v)
@@ -153,9 +161,7 @@ func TestGarbageOfADeadShim(t *testing.T) {
 					t.Fatalf("%q: forbid: %v, %v", content, ok, err)
 				}
 			}
-			if _, err := r.Wait(runtest.Bound(t)); !errors.Is(err, process.ErrShimDead) {
-				t.Fatalf("wait: %v", err)
-			}
+			wantShimDead(t, r)
 			for name, id := range map[string]process.Identity{"agent": st.PIDs.Agent, "daemon": daemon} {
 				if v := process.Probe(id); v != process.Dead {
 					t.Errorf("%s is %s", name, v)
@@ -238,9 +244,7 @@ func TestGarbledSpec(t *testing.T) {
 		marked := bystander(t, process.Mark+"="+filepath.Base(dir))
 		leave(t, dir, "spec.json", "{")
 		leave(t, dir, "pid.json", "{")
-		if _, err := open(t, dir).Wait(runtest.Bound(t)); !errors.Is(err, process.ErrShimDead) {
-			t.Fatalf("wait: %v", err)
-		}
+		wantShimDead(t, open(t, dir))
 		if v := process.Probe(marked); v != process.Dead {
 			t.Errorf("marked process is %s", v)
 		}

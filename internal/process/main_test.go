@@ -3,13 +3,16 @@ package process_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -33,6 +36,35 @@ func TestMain(m *testing.M) {
 			fmt.Println("launched")
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			os.Exit(0)
+		case "container": // is a pid namespace with a launcher in it
+			must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+			must(unix.Mount("proc", "/proc", "proc", 0, ""))
+			must(unix.Exec(os.Args[0], []string{os.Args[0], "launcher", os.Args[2]}, os.Environ()))
+		case "deaf": // has a run in its hands, as a shim would, and does nothing about it
+			signal.Ignore(unix.SIGTERM)
+			self, err := process.Self()
+			must(err)
+			hold, err := process.TakeHold(os.Args[2])
+			must(err)
+			must(hold.WritePIDs(process.PIDs{Shim: self}))
+			fmt.Println("deaf")
+			_, _ = io.Copy(io.Discard, os.Stdin)
+		case "blind": // says what a process sees that others are hidden from, or everything
+			var id process.Identity
+			must(json.Unmarshal([]byte(os.Args[2]), &id))
+			must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+			if os.Getenv("PROC") == "none" {
+				must(unix.Mount("tmpfs", "/proc", "tmpfs", 0, ""))
+			} else {
+				const nobody = 65534
+				must(unix.Mount("proc", "/proc", "proc", 0, "hidepid=2"))
+				must(syscall.Setgroups(nil))
+				must(syscall.Setresgid(nobody, nobody, nobody))
+				must(syscall.Setresuid(nobody, nobody, nobody))
+			}
+			_, err := os.Stat("/proc/" + strconv.Itoa(id.PID))
+			fmt.Println(process.Probe(id), os.IsNotExist(err))
+			os.Exit(0)
 		case "probe": // says what an unprivileged process sees of a pid
 			pid, _ := strconv.Atoi(os.Args[2])
 			id, err := process.IdentityOf(pid)
@@ -41,6 +73,14 @@ func TestMain(m *testing.M) {
 		}
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// must is for helper processes, whose messages the test's are.
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 // helper starts this test binary in another role and gives the first line that it prints.

@@ -11,16 +11,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"orch/internal/process/procfs"
+	"orch/internal/process/durable"
+	"orch/internal/process/runlock"
+	"orch/internal/process/runlog"
 )
 
 var (
-	// ErrShimDead means that a run's shim died without a record; all that was left of the run has been ended.
+	// ErrShimDead means that a run's shim died without a record. What it left may still be there: [Run.EndRemains].
 	ErrShimDead = errors.New("shim died without a record")
+	// ErrForeign means that a run's shim, of another pid namespace, died without a record. What it left may live on there.
+	ErrForeign = errors.New("shim of another pid namespace died without a record")
 	// ErrNoShim means that the shim ended without having taken the run; [Forbid] settles it.
 	ErrNoShim = errors.New("shim did not take the run")
 	// ErrUnknown means that this process can't examine the run's lock, or can't reach the run's shim.
 	ErrUnknown = errors.New("run can't be judged from here")
+	// ErrHeld means that somebody holds the lock of a run directory in a way that excludes the one asked for.
+	ErrHeld = runlock.ErrHeld
 	// ErrNoRun means that there is no such run directory.
 	ErrNoRun = errors.New("no run directory")
 )
@@ -34,7 +40,10 @@ const (
 	StatusAlive    Status = "alive"
 	StatusFinished Status = "finished"
 	StatusDead     Status = "dead"
-	StatusUnknown  Status = "unknown"
+	// StatusForeign is a run whose shim has died in another pid namespace of this boot, where its program may live on. Who
+	// knows that the namespace is gone may take it for dead.
+	StatusForeign Status = "foreign"
+	StatusUnknown Status = "unknown"
 )
 
 // State is a look at a run.
@@ -43,7 +52,8 @@ type State struct {
 	// Exit is set when the run has finished.
 	Exit *Exit
 	PIDs PIDs
-	// Interrupted is set when a run is dead and was of another boot or pid namespace, with which it has ended.
+	// Interrupted is set when a run without a shim was of another boot, with which it has ended, or of another pid
+	// namespace: if that has ended, so has the run.
 	Interrupted bool
 	// Doubt is why the run is unknown.
 	Doubt error
@@ -53,6 +63,14 @@ type State struct {
 
 // taken reports whether a shim was here.
 func (st State) taken() bool { return !st.PIDs.Shim.IsZero() || st.pidsLost || st.exitLost }
+
+// named reports whether the shim is known.
+func (st State) named() bool { return !st.PIDs.Shim.IsZero() }
+
+// over reports whether no shim adds anything any more.
+func (st State) over() bool {
+	return st.Status == StatusFinished || st.Status == StatusDead || st.Status == StatusForeign
+}
 
 const (
 	lookFirst = 2 * time.Millisecond
@@ -71,8 +89,8 @@ type Run struct {
 // none: it doesn't keep others from judging the run.
 func OpenRun(dir string) (*Run, error) {
 	r := &Run{dir: dir}
-	ok, err := readJSON(dir, specFile, &r.spec)
-	garbled := errors.Is(err, errGarbled)
+	ok, err := durable.ReadJSON(dir, specFile, &r.spec)
+	garbled := errors.Is(err, durable.ErrGarbled)
 	if err != nil && !garbled {
 		return nil, fmt.Errorf("open run: %w", err)
 	}
@@ -80,7 +98,7 @@ func OpenRun(dir string) (*Run, error) {
 		return r, nil
 	}
 	// One that was forbidden before it was made holds no spec.
-	if _, err := os.Stat(filepath.Join(dir, lockFile)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(dir, runlock.Name)); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open run: %w", ErrNoRun)
 	}
 	return r, nil
@@ -102,10 +120,10 @@ func (r *Run) ShimGone() <-chan struct{} { return r.shimGone }
 
 // Log reads the run's output.
 func (r *Run) Log() *Log {
-	return &Log{dir: r.dir, ended: func() bool {
+	return runlog.Open(r.dir, func() bool {
 		st, err := r.State()
-		return err == nil && (st.Status == StatusFinished || st.Status == StatusDead)
-	}}
+		return err == nil && st.over()
+	})
 }
 
 // State looks at the run once.
@@ -114,7 +132,7 @@ func (r *Run) State() (State, error) {
 	if err != nil || done {
 		return st, err
 	}
-	l, err := tryLock(r.dir, unix.LOCK_SH)
+	l, err := runlock.Try(r.dir, unix.LOCK_SH)
 	if errors.Is(err, ErrHeld) {
 		st, done, err = r.record() // pid.json may have come between
 		if err == nil && !done {
@@ -122,13 +140,16 @@ func (r *Run) State() (State, error) {
 		}
 		return st, err
 	}
+	if errors.Is(err, fs.ErrNotExist) && st.named() && Probe(st.PIDs.Shim) == Dead {
+		return r.withoutShim(st) // the lock was taken away; nobody can hold it
+	}
 	if err != nil {
 		st.Status, st.Doubt = StatusUnknown, err
 		return st, nil
 	}
 	// Look again, under the lock: the shim may have finished since, and one that comes now must not write pid.json
 	// between this lock and this look, or it would seem dead.
-	defer l.release()
+	defer l.Release()
 	st, done, err = r.record()
 	if err != nil || done {
 		return st, err
@@ -160,8 +181,8 @@ func (r *Run) record() (State, bool, error) {
 
 // readSound reads a file of the shim's. Lost means that something else is in its place.
 func readSound[T interface{ sound() bool }](dir, name string, into *T) (ok, lost bool, err error) {
-	ok, err = readJSON(dir, name, into)
-	if errors.Is(err, errGarbled) || ok && !(*into).sound() {
+	ok, err = durable.ReadJSON(dir, name, into)
+	if errors.Is(err, durable.ErrGarbled) || ok && !(*into).sound() {
 		return false, true, nil
 	}
 	return ok, false, err
@@ -182,6 +203,9 @@ func (r *Run) withoutShim(st State) (State, error) {
 		return State{}, fmt.Errorf("look at run: %w", err)
 	}
 	st.Interrupted = !self.sees(st.PIDs.Shim)
+	if st.Interrupted && self.BootID == st.PIDs.Shim.BootID {
+		st.Status = StatusForeign
+	}
 	return st, nil
 }
 
@@ -206,8 +230,8 @@ func (r *Run) WaitStarted(ctx context.Context) (State, error) {
 	}
 }
 
-// Wait waits for the end. When the shim is dead it ends whatever is left of the run first and gives ErrShimDead.
-// A run that is pending stays so until somebody starts or forbids it: bound the wait, or expect ErrNoShim from a
+// Wait waits for the end, and ends nothing. The error is ErrShimDead or ErrForeign when the shim died, ErrUnknown when
+// that can't be told. A run that is pending stays so until somebody starts or forbids it: bound the wait, or expect ErrNoShim from a
 // shim of this process's own. The error is the cause of ctx when that ends the wait.
 func (r *Run) Wait(ctx context.Context) (Exit, error) {
 	watched := false
@@ -221,10 +245,9 @@ func (r *Run) Wait(ctx context.Context) (Exit, error) {
 		case StatusFinished:
 			return *st.Exit, nil
 		case StatusDead:
-			if err := r.endRemains(ctx, st); err != nil {
-				return Exit{}, err
-			}
 			return Exit{}, ErrShimDead
+		case StatusForeign:
+			return Exit{}, ErrForeign
 		case StatusUnknown:
 			return Exit{}, fmt.Errorf("%w: %w", ErrUnknown, st.Doubt)
 		case StatusPending:
@@ -269,8 +292,8 @@ func (r *Run) pause(ctx context.Context, d time.Duration) error {
 }
 
 // Stop asks the shim to end the run for a reason; the first reason given stands. It doesn't wait: Wait does. When the
-// shim is dead, Stop ends what is left of the run itself, and where the shim's pid is lost it ends the program. A
-// pending run ends when its shim comes.
+// shim is dead, Stop ends what is left of the run itself, of a foreign one as far as it can be seen from here, and where
+// the shim's pid is lost it ends the program. A pending run ends when its shim comes.
 func (r *Run) Stop(ctx context.Context, why Why) error {
 	st, err := r.State()
 	if err != nil {
@@ -280,6 +303,9 @@ func (r *Run) Stop(ctx context.Context, why Why) error {
 		return nil
 	}
 	if err := writeStop(r.dir, why); err != nil {
+		if st.Status == StatusAlive && !st.PIDs.Shim.IsZero() {
+			return stopShim(st.PIDs.Shim) // without the reason
+		}
 		return err
 	}
 	// Only now: a shim that wrote pid.json before this look is signalled, and one that does it later sees the file.
@@ -290,7 +316,7 @@ func (r *Run) Stop(ctx context.Context, why Why) error {
 	switch st.Status {
 	case StatusUnknown:
 		return fmt.Errorf("stop run: %w: %w", ErrUnknown, st.Doubt)
-	case StatusDead:
+	case StatusDead, StatusForeign:
 		return r.endRemains(ctx, st)
 	case StatusAlive:
 		switch {
@@ -313,28 +339,23 @@ func stopShim(shim Identity) error {
 		return nil
 	default:
 	}
-	err := procfs.Signal(procfs.Stat{PID: shim.PID, Started: shim.StartedAt}, unix.SIGTERM)
-	if err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := signal(shim, unix.SIGTERM); err != nil {
 		return fmt.Errorf("stop run: %w", err)
 	}
 	return nil
 }
 
-// writeStop leaves the reason; one that is there already stays.
+// writeStop leaves the reason; one that is there already stays. It is the target of a link that leads nowhere: that is there
+// at once or not at all, and needs no room on a disk that is full.
 func writeStop(dir string, why Why) error {
-	tmp, err := os.CreateTemp(dir, stopFile+".*")
-	if err != nil {
-		return fmt.Errorf("stop run: %w", err)
+	err := os.Symlink(string(why), filepath.Join(dir, stopFile))
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return nil
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }()
-	_, err = tmp.WriteString(string(why))
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Link(tmp.Name(), filepath.Join(dir, stopFile))
+	if _, gone := os.Lstat(dir); errors.Is(gone, fs.ErrNotExist) {
+		err = ErrNoRun
 	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("stop run: %w", err)
-	}
-	return nil
+	return fmt.Errorf("stop run: %w", err)
 }
 
 // Forbid gives up a run that no shim has taken: whatever shim comes later starts nothing. False when a shim was
@@ -344,23 +365,25 @@ func (r *Run) Forbid() (bool, error) { return Forbid(r.dir) }
 // Forbid is Run.Forbid for a run directory that need not exist: then it is made, so that a late Create fails.
 func Forbid(dir string) (bool, error) {
 	verdict := Exit{Why: WhyNeverStarted, FinishedAt: time.Now()}
-	err := place(dir, func(tmp string) error { return writeJSON(tmp, exitFile, verdict) })
-	if err == nil {
-		return true, syncDir(filepath.Dir(dir))
-	}
-	if !errors.Is(err, ErrExists) {
-		return false, fmt.Errorf("forbid run: %w", err)
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) { // else spare the disk: it is asked again and again
+		err = place(dir, func(tmp string) error { return durable.WriteJSON(tmp, exitFile, verdict) })
+		if err == nil {
+			return true, nil
+		}
+		if !errors.Is(err, ErrExists) {
+			return false, fmt.Errorf("forbid run: %w", err)
+		}
 	}
 	// Shared is enough to keep a shim out, and two that forbid write the same. Held exclusively, the lock would tell
 	// everyone who looks meanwhile that a shim lives.
-	l, err := tryLock(dir, unix.LOCK_SH)
+	l, err := runlock.Try(dir, unix.LOCK_SH)
 	if errors.Is(err, ErrHeld) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("forbid run: %w", err)
 	}
-	defer l.release()
+	defer l.Release()
 	st, done, err := (&Run{dir: dir}).record()
 	switch {
 	case err != nil:
@@ -370,7 +393,7 @@ func Forbid(dir string) (bool, error) {
 	case st.taken():
 		return false, nil
 	}
-	if err := writeJSON(dir, exitFile, verdict); err != nil {
+	if err := durable.WriteJSON(dir, exitFile, verdict); err != nil {
 		return false, fmt.Errorf("forbid run: %w", err)
 	}
 	return true, nil

@@ -22,9 +22,7 @@ func TestShimKilled(t *testing.T) {
 	if err := unix.Kill(st.PIDs.Shim.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Wait(runtest.Bound(t)); !errors.Is(err, process.ErrShimDead) {
-		t.Fatalf("wait: %v", err)
-	}
+	wantShimDead(t, r)
 	for name, id := range map[string]process.Identity{"agent": st.PIDs.Agent, "daemon": daemon, "child without the mark": child} {
 		if v := process.Probe(id); v != process.Dead {
 			t.Errorf("%s is %s", name, v)

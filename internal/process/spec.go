@@ -1,7 +1,6 @@
 package process
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"orch/internal/process/durable"
+	"orch/internal/process/runlock"
 	"orch/internal/transcript"
 )
 
@@ -20,9 +21,9 @@ const (
 	specFile  = "spec.json"
 	stdinFile = "stdin"
 	tmpDir    = "tmp"
-	lockFile  = "lock"
 	pidFile   = "pid.json"
 	stopFile  = "stop"
+	saidFile  = "said.json"
 	exitFile  = "exit.json"
 	errFile   = "shim.err"
 )
@@ -39,8 +40,6 @@ var (
 	ErrExists = errors.New("run directory exists")
 	// ErrBadSpec means that a spec can't be run.
 	ErrBadSpec = errors.New("bad run spec")
-	// errGarbled means that a file holds something else than what belongs there.
-	errGarbled = errors.New("undecodable")
 )
 
 // Spec says what to run.
@@ -51,7 +50,7 @@ type Spec struct {
 	Dir string `json:"dir"`
 	// Stdin is the name of a file in the run directory; empty for none.
 	Stdin string `json:"stdin,omitempty"`
-	// EnvNames tells a reader which variables were set; the values are only in the shim's environment.
+	// EnvNames tells a reader which variables are set; the values are in no file.
 	EnvNames []string `json:"env_names,omitempty"`
 	// Timeout bounds the whole run, StallTimeout a silence; zero is no limit.
 	Timeout      time.Duration `json:"timeout_ns,omitempty"`
@@ -62,7 +61,8 @@ type Spec struct {
 	Format           transcript.Format `json:"format,omitempty"`
 	ToolStallTimeout time.Duration     `json:"tool_stall_timeout_ns,omitempty"`
 	// OrphanGrace is how long the run goes on while no orch of its root is in contact with the database; zero is without
-	// end. OrphanPatience is how much longer it waits when it finds that out late, because the machine slept.
+	// end. OrphanPatience bounds how much longer it may go on when it finds that out late, because the machine slept: both
+	// and the ending must fit before another host may have the job.
 	OrphanGrace    time.Duration `json:"orphan_grace_ns,omitempty"`
 	OrphanPatience time.Duration `json:"orphan_patience_ns,omitempty"`
 	// Contact is when there was contact for certain, in nanoseconds of CLOCK_BOOTTIME: before the intent was written.
@@ -138,8 +138,11 @@ type Exit struct {
 	UserTime    time.Duration `json:"user_time_ns,omitempty"`
 	SystemTime  time.Duration `json:"system_time_ns,omitempty"`
 	MaxRSSBytes int64         `json:"max_rss_bytes,omitempty"`
-	// LogBytes counts all output, dropped or not.
+	// LogBytes counts all output, dropped or not; LogLost is how much of it was never written, as there was no room.
 	LogBytes int64 `json:"log_bytes"`
+	LogLost  int64 `json:"log_lost,omitempty"`
+	// Unstarted means that the program isn't there or can't be run; Error says why.
+	Unstarted bool `json:"unstarted,omitempty"`
 	// Error says what went wrong around the program: it wasn't found, or something could not be ended.
 	Error string `json:"error,omitempty"`
 }
@@ -154,19 +157,13 @@ func (e Exit) sound() bool {
 type PIDs struct {
 	Shim  Identity `json:"shim"`
 	Agent Identity `json:"agent"`
+	// Cgroup is where the program and all that came from it are, if there could be one.
+	Cgroup string `json:"cgroup,omitempty"`
 }
 
 // sound reports whether a shim can have written it: one that names at least itself.
 func (p PIDs) sound() bool {
 	return p.Shim.named() && (p.Agent.IsZero() || p.Agent.named())
-}
-
-// BootClock is CLOCK_BOOTTIME in nanoseconds: it goes on while the machine sleeps and never jumps.
-func BootClock() int64 {
-	var ts unix.Timespec
-	// The kernel refuses only unknown clocks.
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
-	return ts.Nano()
 }
 
 // Create makes a run directory with everything that a shim needs. It is there afterwards or it isn't; ErrExists if
@@ -188,96 +185,29 @@ func Create(dir string, spec Spec, stdin []byte) error {
 				return fmt.Errorf("write stdin: %w", err)
 			}
 		}
-		return writeJSON(tmp, specFile, spec)
+		return durable.WriteJSON(tmp, specFile, spec)
 	})
 }
 
 // place fills a new directory with a lock file and whatever fill adds, and gives it its name only then.
 func place(dir string, fill func(tmp string) error) error {
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), newPrefix+"*")
 	if err != nil {
 		return fmt.Errorf("create run directory: %w", err)
 	}
-	err = os.WriteFile(filepath.Join(tmp, lockFile), nil, 0o600)
+	err = os.WriteFile(filepath.Join(tmp, runlock.Name), nil, 0o600)
 	if err == nil {
 		err = fill(tmp)
 	}
 	if err == nil {
 		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, dir, unix.RENAME_NOREPLACE)
 	}
-	if err == nil {
-		return nil
+	if err == nil { // a power cut must not take it back: a run that was intended has a directory or has none for ever
+		return durable.SyncDir(filepath.Dir(dir))
 	}
 	_ = os.RemoveAll(tmp)
 	if errors.Is(err, fs.ErrExist) {
 		err = ErrExists
 	}
 	return fmt.Errorf("create run directory: %w", err)
-}
-
-// writeJSON replaces dir/name: after it returns nil, a power cut can't take the content back.
-func writeJSON(dir, name string, v any) error {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", name, err)
-	}
-	return writeDurable(dir, name, append(raw, '\n'))
-}
-
-func writeDurable(dir, name string, content []byte) error {
-	f, err := os.CreateTemp(dir, name+".tmp*") // each writer its own: two may forbid a run at once
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, name))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	} else {
-		err = syncDir(dir)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("sync directory: %w", err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("sync directory: %w", err)
-	}
-	return nil
-}
-
-// readJSON reports false when the file isn't there. Files are renamed into place, so orch leaves none torn; one that
-// is all the same gives errGarbled and nothing of its content.
-func readJSON[T any](dir, name string, into *T) (bool, error) {
-	path := filepath.Join(dir, name)
-	info, err := os.Lstat(path)
-	if err == nil && !info.Mode().IsRegular() { // a pipe would block
-		return false, fmt.Errorf("read %s: %w: not a file", name, errGarbled)
-	}
-	var raw []byte
-	if err == nil {
-		raw, err = os.ReadFile(path)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read %s: %w", name, err)
-	}
-	var v T
-	if err := json.Unmarshal(raw, &v); err != nil {
-		return false, fmt.Errorf("read %s: %w: %w", name, errGarbled, err)
-	}
-	*into = v
-	return true, nil
 }

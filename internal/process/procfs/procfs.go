@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxEnviron bounds what is read of one process's environment.
-const maxEnviron = 4 << 20
+// maxRead bounds what is read of one process's environment or arguments.
+const maxRead = 4 << 20
 
 // errBadStat means that the kernel's answer isn't understood.
 var errBadStat = errors.New("unexpected format of /proc/<pid>/stat")
@@ -28,6 +28,9 @@ type Stat struct {
 
 // Zombie reports whether the process has ended and was not reaped yet.
 func (s Stat) Zombie() bool { return s.state == 'Z' || s.state == 'X' || s.state == 'x' }
+
+// Stopped reports whether the process stands still, by a signal or for a debugger.
+func (s Stat) Stopped() bool { return s.state == 'T' || s.state == 't' }
 
 // Read looks at one process; the error is fs.ErrNotExist or ESRCH when it is gone.
 func Read(pid int) (Stat, error) {
@@ -108,19 +111,23 @@ func Descendants(all []Stat, pid int) []Stat {
 }
 
 // HasEnv reports whether the environment that a process was started with has the entry NAME=value.
-func HasEnv(pid int, entry string) bool {
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
+func HasEnv(pid int, entry string) bool { return lists(pid, "environ", entry) }
+
+// HasArg reports whether a process was started with an argument.
+func HasArg(pid int, arg string) bool { return lists(pid, "cmdline", arg) }
+
+func lists(pid int, name, want string) bool {
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/" + name)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = f.Close() }()
-	env, err := io.ReadAll(io.LimitReader(f, maxEnviron))
+	all, err := io.ReadAll(io.LimitReader(f, maxRead))
 	if err != nil {
 		return false
 	}
-	want := []byte(entry)
-	for one := range bytes.SplitSeq(env, []byte{0}) {
-		if bytes.Equal(one, want) {
+	for one := range bytes.SplitSeq(all, []byte{0}) {
+		if string(one) == want {
 			return true
 		}
 	}

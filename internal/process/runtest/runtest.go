@@ -4,10 +4,12 @@
 package runtest
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,7 +25,7 @@ const Patience = 60 * time.Second
 // Shim is the command that a shim is started with.
 func Shim() []string { return []string{os.Args[0], "shim"} }
 
-// Env is all that a shim gets. A race detector would otherwise hold each exit up for a second.
+// Env is all that a program gets. A race detector would otherwise hold each exit up for a second.
 func Env() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "SHOWN=yes", "GORACE=atexit_sleep_ms=0"}
 }
@@ -46,7 +48,13 @@ func Create(t *testing.T, script string, opts ...func(*process.Spec)) (dir, work
 // Launch starts a shim for a run directory, and ends it with the test.
 func Launch(t *testing.T, dir string) *process.Run {
 	t.Helper()
-	r, err := process.Launch(t.Context(), Shim(), dir, process.Bundle{Env: Env()})
+	return LaunchWith(t, dir, Shim(), process.Bundle{Env: Env()})
+}
+
+// LaunchWith is Launch with another shim command or other things to pass on.
+func LaunchWith(t *testing.T, dir string, shim []string, b process.Bundle) *process.Run {
+	t.Helper()
+	r, err := process.Launch(t.Context(), shim, dir, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +74,7 @@ func End(t *testing.T, r *process.Run) {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), Patience, errors.New("clean-up took too long"))
 	defer cancel()
-	if err := r.Stop(ctx, process.WhyInterrupted); err != nil {
+	if err := r.Stop(ctx, process.WhyInterrupted); err != nil && !errors.Is(err, process.ErrNoRun) {
 		t.Errorf("stop: %v", err)
 	}
 	if gone := r.ShimGone(); gone != nil {
@@ -100,6 +108,60 @@ func Started(t *testing.T, r *process.Run) process.State {
 		t.Fatalf("wait for start: %v; shim: %s", err, shimErr(r))
 	}
 	return st
+}
+
+// SmallDisk is a directory on a file system of its own with so much room, which ends with the test. It is mounted in a
+// namespace of a helper and reached through that, so it takes no privileges and leaves nothing behind.
+func SmallDisk(t *testing.T, size int64) string {
+	t.Helper()
+	args := []string{"--mount", "--map-root-user"}
+	if os.Geteuid() == 0 {
+		args = args[:1]
+	}
+	at := t.TempDir()
+	args = append(args, "sh", "-c", `mount -t tmpfs -o mode=0700,size="$1" small "$2" && echo mounted && exec cat`, "sh", strconv.FormatInt(size, 10), at)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "unshare", args...) // until the clean-up
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatalf("mount a small disk: %q, %v", line, err)
+	}
+	return fmt.Sprintf("/proc/%d/root%s", cmd.Process.Pid, at)
+}
+
+// Fill takes all the room of a disk; the function gives it back.
+func Fill(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	path := filepath.Join(dir, "filler")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	for size := 64 << 10; size > 0; { // the last bytes too
+		if _, err := f.Write(make([]byte, size)); err != nil {
+			size /= 2
+		}
+	}
+	return func() {
+		if err := os.Remove(path); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func shimErr(r *process.Run) string {

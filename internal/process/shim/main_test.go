@@ -8,6 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"orch/internal/process"
+	"orch/internal/transcript"
 )
 
 func TestMain(m *testing.M) {
@@ -25,3 +26,9 @@ func logCap(n int64) func(*process.Spec)          { return func(s *process.Spec)
 func stallTimeout(d time.Duration) func(*process.Spec) {
 	return func(s *process.Spec) { s.StallTimeout = d }
 }
+
+func toolStallTimeout(d time.Duration) func(*process.Spec) {
+	return func(s *process.Spec) { s.ToolStallTimeout = d }
+}
+
+func claude(s *process.Spec) { s.Format = transcript.Claude }

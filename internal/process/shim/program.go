@@ -49,9 +49,10 @@ type program struct {
 	usage   unix.Rusage
 }
 
-// startProgram starts the spec's command in a process group of its own, with this process's environment and the mark.
-func startProgram(dir string, spec process.Spec, log io.Writer) (*program, error) {
-	path, err := resolve(spec)
+// startProgram starts the spec's command in a process group of its own, in the cgroup if there is one, with the environment
+// and the mark. Its output goes to out, which is closed when there is no more.
+func startProgram(dir string, spec process.Spec, cgroup string, env []string, out io.WriteCloser) (*program, error) {
+	path, err := resolve(spec, env)
 	if err != nil {
 		return nil, err
 	}
@@ -74,9 +75,9 @@ func startProgram(dir string, spec process.Spec, log io.Writer) (*program, error
 	}
 	defer func() { _ = write.Close() }()
 	p.output = read
-	child, err := os.StartProcess(path, spec.Argv, &os.ProcAttr{
+	child, err := startIn(cgroup, path, spec.Argv, &os.ProcAttr{
 		Dir:   spec.Dir,
-		Env:   markedEnv(os.Environ(), spec.RunID),
+		Env:   markedEnv(env, spec.RunID),
 		Files: []*os.File{in, write, write},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	})
@@ -88,20 +89,42 @@ func startProgram(dir string, spec process.Spec, log io.Writer) (*program, error
 	// Before that: what has ended by now is still there as a zombie.
 	p.identity, p.anonymous = process.IdentityOf(p.pid)
 	go p.reap()
-	go func() { p.copied <- p.copyTo(log) }()
+	go func() { p.copied <- p.copyTo(out) }()
 	if source != nil {
 		go feed(p.stdin, source)
 	}
 	return p, nil
 }
 
-// resolve finds the command as execvp would. A path is taken from the working directory.
-func resolve(spec process.Spec) (string, error) {
+// startIn starts a process in a cgroup, and outside when that can't be: the kernel has more reasons to refuse it than one
+// could foresee, and it tells them from those of the program by nothing.
+func startIn(cgroup, path string, argv []string, attr *os.ProcAttr) (*os.Process, error) {
+	if dir, err := os.Open(cgroup); err == nil {
+		defer func() { _ = dir.Close() }()
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(dir.Fd())
+		if child, err := os.StartProcess(path, argv, attr); err == nil {
+			return child, nil
+		}
+		attr.Sys.UseCgroupFD = false
+	}
+	return os.StartProcess(path, argv, attr)
+}
+
+// resolve finds the command as execvp would in the environment. A path is taken from the working directory.
+func resolve(spec process.Spec, env []string) (string, error) {
 	if info, err := os.Stat(spec.Dir); err != nil || !info.IsDir() {
 		return "", fmt.Errorf("start %s: %w: %s", spec.Argv[0], errNoDir, spec.Dir)
 	}
 	if strings.ContainsRune(spec.Argv[0], '/') {
 		return spec.Argv[0], nil
+	}
+	for _, entry := range env {
+		if path, ok := strings.CutPrefix(entry, "PATH="); ok {
+			// The shim itself starts nothing else.
+			if err := os.Setenv("PATH", path); err != nil {
+				return "", fmt.Errorf("start %s: %w", spec.Argv[0], err)
+			}
+		}
 	}
 	path, err := exec.LookPath(spec.Argv[0])
 	if err != nil {
@@ -174,23 +197,28 @@ func (p *program) signalGroup(sig unix.Signal) {
 	}
 }
 
-func (p *program) copyTo(log io.Writer) error {
+// copyTo passes the output on until it ends. Whatever becomes of it, it is read on: nothing stops the program.
+func (p *program) copyTo(out io.WriteCloser) error {
 	buf := make([]byte, copyBuffer)
 	var failed error
 	for {
 		n, err := p.output.Read(buf)
 		if n > 0 {
 			p.lastOutput.Store(process.BootClock())
-			if failed == nil { // a full disk stops the log, never the program
-				_, failed = log.Write(buf[:n])
+			if failed == nil {
+				_, failed = out.Write(buf[:n])
 			}
 		}
+		if err == nil {
+			continue
+		}
+		failed = errors.Join(failed, out.Close())
 		switch {
 		case errors.Is(err, io.EOF):
 			return failed
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return errors.Join(failed, errPipeHeld)
-		case err != nil:
+		default:
 			return errors.Join(failed, fmt.Errorf("read output: %w", err))
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -14,6 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"orch/internal/process"
+	"orch/internal/process/cgroup"
+	"orch/internal/process/contact"
+	"orch/internal/process/redact"
+	"orch/internal/process/runlog"
 )
 
 const (
@@ -46,10 +50,14 @@ type shim struct {
 	pids    process.PIDs
 	signals <-chan os.Signal
 	program *program
+	output  *output
 	timer   *bootTimer
-	started int64       // BootClock
+	ends    *deadlines
+	limited bool
 	why     process.Why // empty until somebody wants the run to end
 	killAt  int64       // BootClock; set once it is being ended
+	saidAt  int64       // BootClock; when said.json was written last
+	retryAt int64       // BootClock; when output that had no room is tried again
 }
 
 func run(dir string, signals <-chan os.Signal) error {
@@ -85,54 +93,82 @@ func (s *shim) decide() error {
 	if s.spec, err = s.hold.Spec(); err != nil {
 		return err
 	}
-	if s.spec.StartBy != 0 && process.BootClock() > s.spec.StartBy {
-		return s.record(process.Exit{Why: process.WhyNeverStarted, Error: "start_by has passed"})
+	secret, err := receive()
+	if err != nil {
+		return s.refuse(err.Error())
 	}
+	if s.spec.StartBy != 0 && process.BootClock() > s.spec.StartBy {
+		return s.refuse("start_by has passed")
+	}
+	if err := s.prepare(); err != nil {
+		return s.refuse(err.Error())
+	}
+	s.pids.Cgroup = cgroup.Of(s.spec.RunID, "") // told before it is made, so that none is left that nobody knows of
 	if err := s.hold.WritePIDs(s.pids); err != nil {
 		return err
 	}
 	if why, ok := s.hold.StopWanted(); ok {
 		return s.record(process.Exit{Why: why, Error: "stopped before the start"})
 	}
-	return s.run()
+	return s.run(secret)
 }
 
-// roomAgain is how often a full disk is looked at again: how the program ended must not be lost, and the run stays held
-// until it is on disk.
-const roomAgain = time.Second
+// prepare takes everything that could be missing once the program runs.
+func (s *shim) prepare() error {
+	if err := s.hold.Reserve(); err != nil {
+		return err
+	}
+	var err error
+	if s.output, err = newOutput(s.dir, s.spec); err != nil {
+		return err
+	}
+	s.timer, err = newBootTimer()
+	return err
+}
+
+// refuse records that nothing was started. If that can't be written nobody is misled: no shim was here then.
+func (s *shim) refuse(reason string) error {
+	return s.hold.WriteExit(process.Exit{Why: process.WhyNeverStarted, FinishedAt: time.Now(), Error: reason})
+}
+
+const (
+	// recordFirst and recordMost are the pauses after a record that couldn't be written: how the program ended must not be
+	// lost, and the run stays held until it is on disk.
+	recordFirst = time.Second
+	recordMost  = 30 * time.Second
+)
 
 func (s *shim) record(exit process.Exit) error {
 	exit.FinishedAt = time.Now()
-	for {
+	cgroup.Remove(s.pids.Cgroup) // nobody looks for it after a record
+	for pause := recordFirst; ; pause = min(2*pause, recordMost) {
 		err := s.hold.WriteExit(exit)
-		if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+		if err == nil {
+			return s.hold.EmptyTemp()
+		}
+		if s.hold.Gone() {
 			return err
 		}
-		<-time.After(roomAgain)
+		_, _ = fmt.Fprintf(os.Stderr, "orch shim: %v\n", err)
+		<-time.After(pause)
 	}
 }
 
-func (s *shim) run() error {
-	log, err := newLogWriter(s.dir, s.spec.LogCap)
-	if err != nil {
-		return err
-	}
-	if s.timer, err = newBootTimer(); err != nil {
-		return err
-	}
+func (s *shim) run(secret process.Bundle) error {
 	defer s.timer.close()
 	exit := process.Exit{Why: process.WhyExited, StartedAt: time.Now()}
-	s.started = process.BootClock()
-	s.program, err = startProgram(s.dir, s.spec, log)
+	s.ends = newDeadlines(s.spec, process.BootClock())
+	if !cgroup.Make(s.pids.Cgroup) { // then the run is held together by less
+		s.pids.Cgroup = ""
+	}
+	var err error
+	s.program, err = startProgram(s.dir, s.spec, s.pids.Cgroup, secret.Env, redact.New(secret.Secrets, s.output))
 	if err != nil {
-		exit.Code, exit.Error = startCode(err), err.Error()
-		return errors.Join(log.Close(), s.record(exit))
+		exit.Code, exit.Unstarted, exit.Error = startCode(err), true, err.Error()
+		_, _, err = s.output.close()
+		return errors.Join(err, s.record(exit))
 	}
-	if err = s.program.anonymous; err == nil {
-		s.pids.Agent = s.program.identity
-		err = s.hold.WritePIDs(s.pids)
-	}
-	if err != nil { // a program that nobody could find must not run
+	if err := s.introduce(); err != nil { // a program that nobody could find must not run
 		s.beginEnd(process.WhyInterrupted)
 		exit.Error = err.Error()
 	}
@@ -143,13 +179,22 @@ func (s *shim) run() error {
 	} else if why, ok := s.hold.StopWanted(); ok && !s.program.succeeded() {
 		exit.Why = why // who asked for it couldn't find the shim, and ended the program
 	}
-	return s.finish(exit, log)
+	return s.finish(exit)
+}
+
+// introduce makes the program known to others.
+func (s *shim) introduce() error {
+	if s.program.anonymous != nil {
+		return s.program.anonymous
+	}
+	s.pids.Agent = s.program.identity
+	return s.hold.WritePIDs(s.pids)
 }
 
 // supervise returns when the program has ended.
 func (s *shim) supervise() {
-	s.arm()
 	for {
+		s.arm()
 		select {
 		case <-s.program.ended:
 			return
@@ -162,10 +207,10 @@ func (s *shim) supervise() {
 				why = process.WhyInterrupted // not by orch: the machine shuts down, or a person did it
 			}
 			s.beginEnd(why)
+		case <-s.output.news:
 		case <-s.timer.C:
-			s.tick(process.BootClock())
 		}
-		s.arm()
+		s.tick(process.BootClock())
 	}
 }
 
@@ -180,37 +225,56 @@ func (s *shim) beginEnd(why process.Why) {
 	s.killAt = process.BootClock() + int64(s.spec.Grace())
 }
 
+// tick does what is due.
 func (s *shim) tick(now int64) {
-	switch total, stall := s.deadlines(); {
-	case s.why != "" && now >= s.killAt:
-		s.killEverything()
-		s.killAt = now + int64(lookAgain) // the program may have forked meanwhile
-	case s.why != "":
-	case now >= total:
-		s.beginEnd(process.WhyTimeout)
-	case now >= stall:
-		s.beginEnd(process.WhyStalled)
+	s.keepUp(now)
+	if s.why != "" {
+		if now >= s.killAt {
+			s.killEverything()
+			s.killAt = now + int64(lookAgain) // the program may have forked meanwhile
+		}
+		return
+	}
+	at, why := s.ends.next(s.heard())
+	if now < at || why == process.WhyOrphaned && !s.ends.orphaned(now, s.contact) {
+		return
+	}
+	s.beginEnd(why)
+}
+
+// saidEvery is the shortest pause between two notes of what the program has said.
+const saidEvery = time.Second
+
+// keepUp notes what the program has said, and writes output that had no room.
+func (s *shim) keepUp(now int64) {
+	unsaid, behind, _ := s.output.look()
+	if unsaid && now >= s.saidAt+int64(saidEvery) {
+		s.saidAt = now
+		if said, ok := s.output.say(); ok {
+			s.limited = sleepsOnLimits(s.spec.Format, said)
+			_ = s.hold.NoteSaid(said) // comes again, and at the end where there is room for it
+		}
+	}
+	if behind && now >= s.retryAt {
+		s.output.catchUp()
+		s.retryAt = now + int64(runlog.RetryAfter)
 	}
 }
 
-func (s *shim) deadlines() (total, stall int64) {
-	total, stall = math.MaxInt64, math.MaxInt64
-	if s.spec.Timeout > 0 {
-		total = s.started + int64(s.spec.Timeout)
-	}
-	if s.spec.StallTimeout > 0 {
-		stall = max(s.started, s.program.lastOutput.Load()) + int64(s.spec.StallTimeout)
-	}
-	return total, stall
-}
-
+// arm sets the timer to the next moment at which something is due.
 func (s *shim) arm() {
-	total, stall := s.deadlines()
-	next := min(total, stall)
+	next, _ := s.ends.next(s.heard())
 	if s.why != "" {
 		next = s.killAt
 	}
-	if next == math.MaxInt64 {
+	unsaid, behind, _ := s.output.look()
+	if unsaid {
+		next = min(next, s.saidAt+int64(saidEvery))
+	}
+	if behind {
+		next = min(next, s.retryAt)
+	}
+	if next == never {
 		next = 0
 	}
 	if err := s.timer.set(next); err != nil {
@@ -218,8 +282,17 @@ func (s *shim) arm() {
 	}
 }
 
+func (s *shim) heard() heard {
+	_, _, tools := s.output.look()
+	return heard{output: s.program.lastOutput.Load(), tools: tools, limited: s.limited}
+}
+
+// contact is the last one of an orch of this root.
+func (s *shim) contact() (int64, error) { return contact.Read(filepath.Dir(s.dir)) }
+
 func (s *shim) killEverything() {
 	s.program.signalGroup(unix.SIGKILL) // the whole group in one go, however fast it forks
+	cgroup.Kill(s.pids.Cgroup)
 	s.family().Kill()
 }
 
@@ -228,12 +301,16 @@ func (s *shim) family() process.Family {
 }
 
 // finish ends what the program left behind, drains its output and writes the record.
-func (s *shim) finish(exit process.Exit, log *logWriter) error {
+func (s *shim) finish(exit process.Exit) error {
 	s.program.closeStdin()
-	err := errors.Join(s.endFamily(), s.program.drain(), log.Close())
+	err := errors.Join(s.endFamily(), s.program.drain())
+	said, spoke, closed := s.output.close()
+	if spoke {
+		closed = errors.Join(closed, s.hold.WriteSaid(said))
+	}
 	s.program.result(&exit)
-	exit.LogBytes = log.size.Load()
-	if err != nil {
+	exit.LogBytes, exit.LogLost = s.output.sizes()
+	if err = errors.Join(err, closed); err != nil {
 		exit.Error = err.Error()
 	}
 	return s.record(exit)

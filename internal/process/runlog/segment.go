@@ -1,4 +1,4 @@
-package process
+package runlog
 
 import (
 	"fmt"
@@ -11,6 +11,8 @@ import (
 const (
 	firstSegment  = "log"
 	segmentPrefix = "log."
+	// mostOffset is beyond all output: a segment can begin there, and sums with the size of a file don't overflow.
+	mostOffset = 1 << 60
 )
 
 // segment is one file of a log; start is the offset of its first byte.
@@ -29,7 +31,7 @@ func segments(dir string) ([]segment, error) {
 	var found []segment
 	for _, entry := range entries {
 		start, ok := segmentStart(entry.Name())
-		if !ok {
+		if !ok || !entry.Type().IsRegular() { // what else has such a name isn't orch's
 			continue
 		}
 		at := len(found)
@@ -52,7 +54,7 @@ func segmentStart(name string) (int64, bool) {
 		return 0, false
 	}
 	start, err := strconv.ParseInt(digits, 10, 64)
-	return start, err == nil && start > 0
+	return start, err == nil && start > 0 && start <= mostOffset
 }
 
 // SegmentPath is the file of a run directory that holds the output from the offset start on, up to the next one's.
