@@ -17,6 +17,7 @@ alter table runs
 create unique index runs_slot on runs (root_id, slot) where state <> 'finished' and slot is not null;
 create index runs_session on runs (task_id, stage, agent, finished_at desc) where session_id is not null and not session_lost;
 create index runs_living_agent on runs (agent) where state <> 'finished' and purpose = 'agent';
+create index tasks_root on tasks (root_id, id) where state = 'active' and root_id is not null;
 create index runs_kept on runs (root_id, finished_at) where state = 'finished' and consumed_at is not null and removed_at is null;
 
 -- What agents have used, by day (UTC). Written with the end of each run, kept when runs are forgotten.

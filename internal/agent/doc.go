@@ -1,4 +1,5 @@
-// Package agent runs programs for jobs: coding agents, gate commands and merge tests. It owns table runs.
+// Package agent runs programs for jobs: coding agents, gate commands and merge tests. Package ledger keeps what is known
+// of them in table runs, package environ makes what they start in, package outcome says what their ends mean.
 //
 // # A run
 //
@@ -9,19 +10,23 @@
 //	intended   the row and the job's pin to this data root were committed together; nothing runs yet
 //	running    the program was seen alive and its pids were noted, on the row and on the job
 //	finished   the end was noted: how, and what it means (Outcome)
-//	consumed   whoever wanted the result has used it, in the transaction that moves its own state ([ConsumeTx])
+//	consumed   whoever wanted the result has used it, in the transaction that moves its own state ([ledger.ConsumeTx])
 //
 // # Execute continues, it doesn't repeat
 //
 // [Runs.Execute] looks at the unconsumed run of its task and key:
 //
-//	none              a new one: Prepare, then intent and pin in one fenced transaction, then directory, then shim
+//	none              a new one: room on the disk, Start, then intent and pin in one fenced transaction, then directory,
+//	                  then shim
 //	intended          a shim that came is followed. An intent of this very grant of the job may still get its shim, until
 //	                  start_by. One of an earlier grant is forbidden at once: a late shim finds that and starts nothing
 //	alive             followed
 //	finished          its result is returned
 //	dead              the shim left no record that can be read: what is left of the run is ended first, then it counts as
-//	                  crashed; as interrupted when it was of another boot or pid namespace, as in a restarted container
+//	                  crashed; as interrupted when it was of another boot; as what somebody had asked to end it for. When
+//	                  too many seem dead at once none is ended for a while (package verdict): looked at again later
+//	foreign           its shim, of another pid namespace of this boot, is dead: interrupted once that namespace is gone,
+//	                  as in a restarted container; until then it may be at work there: looked at again later
 //	unknown           its lock can't be examined: looked at again later
 //
 // A run that never started, or that was cancelled, says nothing about the work: it is consumed here and a new one starts.
@@ -30,9 +35,15 @@
 // process of this data root, true whoever holds the job, so it is written under the condition that none was written yet.
 // Once it is noted the row is enough: nothing that happens to the directory keeps the result from being used.
 //
+// # What it says
+//
+// The shim understands the output while it comes. The follower looks at that from time to time: a session's id is noted at
+// once, what it has used now and then. The end is judged by all that the shim has understood, or by the log where the shim died
+// first. Runs of gates and tests are judged by their end alone: what a branch's code prints decides nothing.
+//
 // # Leaving
 //
 // When the worker stops, Execute leaves at once and the agent goes on; the next grant attaches to it. When the lease is
 // lost it leaves at once too, with the cause. When the job is to be cancelled it ends the run, waits for that, notes it
-// and returns queue.ErrCancelRequested.
+// and returns queue.ErrCancelRequested. A shim that doesn't end its run within its grace and some patience is killed.
 package agent

@@ -10,8 +10,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/agent/environ"
+	"orch/internal/agent/launch"
+	"orch/internal/agent/ledger"
+	"orch/internal/agent/outcome"
 	"orch/internal/process"
 	"orch/internal/queue"
+	"orch/internal/transcript"
 )
 
 const (
@@ -40,7 +45,7 @@ func (r *Runs) Execute(ctx context.Context, l *queue.Lease, req Request) (Result
 	a := &attempt{Runs: r, lease: l, req: req, log: r.log.With(
 		slog.Int64("job_id", l.Job().ID), slog.Int64("task_id", req.TaskID), slog.String("key", req.Key))}
 	for starts := 0; ; {
-		run, err := r.unconsumed(ctx, req.TaskID, req.Key)
+		run, err := r.Unconsumed(ctx, req.TaskID, req.Key)
 		var shim *process.Run
 		switch {
 		case errors.Is(err, ErrNotFound):
@@ -66,7 +71,7 @@ func (r *Runs) Execute(ctx context.Context, l *queue.Lease, req Request) (Result
 }
 
 // saysNothing tells outcomes that are no answer to the request.
-func saysNothing(o Outcome) bool { return o == OutcomeNeverStarted || o == OutcomeCancelled }
+func saysNothing(o outcome.Outcome) bool { return o == outcome.NeverStarted || o == outcome.Cancelled }
 
 // halted gives the reason to leave, if there is one.
 func (a *attempt) halted(ctx context.Context) error {
@@ -110,23 +115,38 @@ func (a *attempt) start(ctx context.Context) (Run, *process.Run, error) {
 	if err := a.halted(ctx); err != nil {
 		return Run{}, nil, err
 	}
+	if err := a.cfg.Room(ctx); err != nil {
+		return Run{}, nil, a.orCause(ctx, err)
+	}
+	a.at("intending")
 	prog, err := a.req.Start(ctx)
 	if err != nil {
 		return Run{}, nil, a.orCause(ctx, fmt.Errorf("prepare run: %w", err))
-	}
-	if err := errors.Join(prog.validate(), a.halted(ctx)); err != nil {
-		return Run{}, nil, err
 	}
 	run, err := a.intend(prog)
 	if err != nil {
 		return Run{}, nil, err
 	}
-	// Before the transaction that renews the lease, so that start_by never outlasts it.
-	startBy := process.BootClock() + int64(a.cfg.StartWithin)
+	if a.req.Purpose == PurposeAgent && prog.Format == transcript.None {
+		prog.Format = transcript.Command
+	}
+	next, err := a.launch.Prepare(a.dir(run.ID), prog)
+	if errors.Is(err, environ.ErrSeed) {
+		err = queue.Terminal("agent_home", fmt.Errorf("agent %s: %w: correct its home in orch.yaml", prog.Agent, err))
+	}
+	if err != nil {
+		return Run{}, nil, err
+	}
+	// Once more: what was prepared took some.
+	if err := errors.Join(a.cfg.Room(ctx), a.halted(ctx)); err != nil {
+		return Run{}, nil, a.orCause(ctx, err)
+	}
+	// Before the transaction that renews the lease, so that start_by never outlasts it, and there was contact since.
+	intended := process.BootClock()
 	var ours bool
 	err = a.lease.Tx(ctx, func(tx pgx.Tx) error {
 		var err error
-		if ours, err = a.insertTx(ctx, tx, run); err != nil || !ours {
+		if ours, run.Slot, err = a.ledger.InsertTx(ctx, tx, run); err != nil || !ours {
 			return err
 		}
 		return a.lease.PinTx(ctx, tx, run.ID)
@@ -135,12 +155,13 @@ func (a *attempt) start(ctx context.Context) (Run, *process.Run, error) {
 		return Run{}, nil, a.orCause(ctx, fmt.Errorf("intend run: %w", err))
 	}
 	if !ours {
-		run, err = a.unconsumed(ctx, a.req.TaskID, a.req.Key)
+		run, err = a.Unconsumed(ctx, a.req.TaskID, a.req.Key)
 		return run, nil, err
 	}
-	shim, err := a.launch(ctx, run.ID, prog, startBy)
+	a.at("intended")
+	shim, err := a.begin(ctx, run, next, intended)
 	if err != nil {
-		return Run{}, nil, errors.Join(err, a.abandon(ctx, run.ID))
+		return Run{}, nil, errors.Join(err, a.abandon(ctx, run, err))
 	}
 	return run, shim, nil
 }
@@ -153,41 +174,47 @@ func (a *attempt) intend(prog Program) (Run, error) {
 	job := a.lease.Job()
 	return Run{
 		ID: id, TaskID: a.req.TaskID, JobID: job.ID, JobEpoch: job.Epoch, Purpose: a.req.Purpose, Key: a.req.Key,
-		Stage: a.req.Stage, Round: a.req.Round, Attempt: job.Attempt, Agent: prog.Agent, State: StateIntended,
-		RootID: a.cfg.RootID, Host: a.cfg.Self.Host, BootID: a.cfg.Self.BootID, PIDNamespace: a.cfg.Self.PIDNamespace,
+		Stage: a.req.Stage, Round: a.req.Round, Attempt: job.Attempt, Agent: prog.Agent, Preset: prog.Preset,
+		ResumedFrom: prog.ResumedFrom, State: StateIntended, RootID: a.cfg.RootID, Host: a.cfg.Self.Host,
+		BootID: a.cfg.Self.BootID, PIDNamespace: a.cfg.Self.PIDNamespace,
 	}, nil
 }
 
-func (a *attempt) launch(ctx context.Context, id uuid.UUID, prog Program, startBy int64) (*process.Run, error) {
-	dir := a.dir(id)
-	env, err := a.environ(a.req.Purpose, prog, dir)
+func (a *attempt) begin(ctx context.Context, run Run, next *launch.Launch, intended int64) (*process.Run, error) {
+	if err := next.Create(run.ID.String(), run.Slot, intended); err != nil {
+		return nil, err
+	}
+	a.at("created")
+	shim, err := next.Start(ctx)
 	if err != nil {
 		return nil, err
 	}
-	spec := process.Spec{
-		RunID: id.String(), Argv: prog.Argv, Dir: prog.Dir, EnvNames: names(env), Timeout: prog.Timeout,
-		StallTimeout: prog.StallTimeout, ToolStallTimeout: prog.ToolStallTimeout, Format: prog.Format, KillGrace: a.cfg.KillGrace, LogCap: a.cfg.LogCap, StartBy: startBy,
+	a.shims.add(shim)
+	a.at("launched")
+	return shim, nil
+}
+
+// at tells of a step; those of agents have plain names.
+func (a *attempt) at(point string) {
+	if a.cfg.At == nil {
+		return
 	}
-	if err := process.Create(dir, spec, prog.Stdin); err != nil {
-		return nil, err
+	if a.req.Purpose != PurposeAgent {
+		point = string(a.req.Purpose) + ":" + point
 	}
-	shim, err := process.Launch(ctx, a.cfg.Shim, dir, process.Bundle{Env: env})
-	if err == nil {
-		a.shims.add(shim)
-	}
-	return shim, err
+	a.cfg.At(point)
 }
 
 // abandon clears away an intent whose shim couldn't even be started here. What it can't do, the next grant does.
-func (a *attempt) abandon(ctx context.Context, id uuid.UUID) error {
-	if forbidden, err := process.Forbid(a.dir(id)); err != nil || !forbidden {
+func (a *attempt) abandon(ctx context.Context, run Run, because error) error {
+	if forbidden, err := process.Forbid(a.dir(run.ID)); err != nil || !forbidden {
 		return err
 	}
-	exit := process.Exit{Why: process.WhyNeverStarted}
-	if err := a.noteEnd(ctx, id, Result{Exit: exit, Outcome: OutcomeNeverStarted}); err != nil {
+	exit := process.Exit{Why: process.WhyNeverStarted, Error: because.Error()}
+	if err := a.ledger.NoteEnd(ctx, run.ID, ledger.End{Exit: exit, Outcome: outcome.NeverStarted}); err != nil {
 		return err
 	}
-	return a.discard(ctx, id)
+	return a.discard(ctx, run.ID)
 }
 
 // discard consumes a run that says nothing about the work.
@@ -196,7 +223,7 @@ func (a *attempt) discard(ctx context.Context, id uuid.UUID) error {
 		return err
 	}
 	err := a.lease.Tx(ctx, func(tx pgx.Tx) error {
-		if err := ConsumeTx(ctx, tx, id); err != nil {
+		if err := ledger.ConsumeTx(ctx, tx, id); err != nil {
 			return err
 		}
 		return a.lease.UnpinTx(ctx, tx)

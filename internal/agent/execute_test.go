@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"orch/internal/agent/outcome"
 	"orch/internal/process"
 	"orch/internal/queue"
 )
@@ -28,7 +29,7 @@ func TestExecute(t *testing.T) {
 		return os.Mkdir(req.Dir, 0o700)
 	}
 	res := b.execute(t, l, req)
-	if res.Outcome != OutcomeOK || res.Resumed || res.Summary != "did it" || res.CostUSD == nil || *res.CostUSD != 0.25 ||
+	if res.Outcome != outcome.OK || res.Resumed || res.Summary != "did it" || res.Usage.CostUSD == nil || *res.Usage.CostUSD != 0.25 ||
 		!strings.HasPrefix(res.LogTail, "working\nthe prompt\n") {
 		t.Fatalf("%+v", res)
 	}
@@ -37,12 +38,12 @@ func TestExecute(t *testing.T) {
 		t.Errorf("job isn't pinned: %v, %v", job.RunID, job.PinnedRoot)
 	}
 	again := b.execute(t, l, req)
-	if again.RunID != res.RunID || !again.Resumed || again.Outcome != OutcomeOK || again.Summary != "did it" ||
+	if again.RunID != res.RunID || !again.Resumed || again.Outcome != outcome.OK || again.Summary != "did it" ||
 		again.LogTail != res.LogTail || text(again.Exit.Code) != "0" || again.Exit.Why != process.WhyExited || prepared != 1 {
 		t.Fatalf("%+v, prepared %d times", again, prepared)
 	}
 	run, err := b.runs.Get(t.Context(), res.RunID)
-	if err != nil || run.State != StateFinished || *run.Outcome != OutcomeOK || *run.CostUSD != 0.25 || run.LogBytes == 0 ||
+	if err != nil || run.State != StateFinished || *run.Outcome != outcome.OK || *run.CostUSD != 0.25 || run.LogBytes == 0 ||
 		run.PID == nil || run.StartedAt == nil || run.Agent != "coder" || run.Attempt != 1 || run.JobEpoch != 1 {
 		t.Fatalf("%+v, %v", run, err)
 	}
@@ -63,16 +64,16 @@ func TestExecuteOutcomes(t *testing.T) {
 	for _, tt := range []struct {
 		name, script string
 		change       func(*Program)
-		want         Outcome
+		want         outcome.Outcome
 		why          process.Why
 	}{
-		{name: "code", script: "exit 3", want: OutcomeAgentFailed, why: process.WhyExited},
-		{name: "signal", script: "kill -KILL $$", want: OutcomeKilled, why: process.WhyExited},
-		{name: "crash", script: "kill -SEGV $$", want: OutcomeCrashed, why: process.WhyExited},
-		{name: "no such command", change: func(r *Program) { r.Argv = []string{"no-such-command"} }, want: OutcomeNotFound, why: process.WhyExited},
-		{name: "timeout", script: "exec sleep 1000", change: func(r *Program) { r.Timeout = 50 * time.Millisecond }, want: OutcomeTimeout, why: process.WhyTimeout},
-		{name: "stall", script: "echo x; exec sleep 1000", change: func(r *Program) { r.StallTimeout = 50 * time.Millisecond }, want: OutcomeStalled, why: process.WhyStalled},
-		{name: "question", script: `echo '{"orch":{"status":"needs_input","question":"which?"}}'`, want: OutcomeNeedsInput, why: process.WhyExited},
+		{name: "code", script: "exit 3", want: outcome.AgentFailed, why: process.WhyExited},
+		{name: "signal", script: "kill -KILL $$", want: outcome.Killed, why: process.WhyExited},
+		{name: "crash", script: "kill -SEGV $$", want: outcome.Crashed, why: process.WhyExited},
+		{name: "no such command", change: func(r *Program) { r.Argv = []string{"no-such-command"} }, want: outcome.NotFound, why: process.WhyExited},
+		{name: "timeout", script: "exec sleep 1000", change: func(r *Program) { r.Timeout = 50 * time.Millisecond }, want: outcome.Timeout, why: process.WhyTimeout},
+		{name: "stall", script: "echo x; exec sleep 1000", change: func(r *Program) { r.StallTimeout = 50 * time.Millisecond }, want: outcome.Stalled, why: process.WhyStalled},
+		{name: "question", script: `echo '{"orch":{"status":"needs_input","question":"which?"}}'`, want: outcome.NeedsInput, why: process.WhyExited},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -85,7 +86,7 @@ func TestExecuteOutcomes(t *testing.T) {
 			if res.Outcome != tt.want || res.Exit.Why != tt.why {
 				t.Fatalf("%+v", res)
 			}
-			if tt.want == OutcomeNeedsInput && res.Question != "which?" {
+			if tt.want == outcome.NeedsInput && res.Question != "which?" {
 				t.Fatalf("question %q", res.Question)
 			}
 		})
@@ -185,7 +186,7 @@ func TestStartThatFails(t *testing.T) {
 		t.Parallel()
 		b := newBench(t, func(c *Config) { c.Shim = []string{"false"} })
 		res := b.execute(t, b.claim(t), b.request("true"))
-		if res.Outcome != OutcomeNeverStarted || res.Outcome.Class() != GiveBack || len(b.list(t)) != maxStarts {
+		if res.Outcome != outcome.NeverStarted || res.Outcome.Class() != outcome.Given || len(b.list(t)) != maxStarts {
 			t.Fatalf("%+v, %d runs", res, len(b.list(t)))
 		}
 	})
@@ -263,7 +264,7 @@ func TestIntentWithoutShim(t *testing.T) {
 				}
 			}
 			res := b.execute(t, b.claim(t), b.request("echo x >> started"))
-			if res.RunID == old || res.Outcome != OutcomeOK || res.Resumed {
+			if res.RunID == old || res.Outcome != outcome.OK || res.Resumed {
 				t.Fatalf("%+v", res)
 			}
 			if run, err := b.runs.Get(t.Context(), old); err != nil || *run.Ended != "never_started" || run.ConsumedAt == nil {

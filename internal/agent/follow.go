@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/agent/ledger"
 	"orch/internal/db"
 	"orch/internal/process"
 	"orch/internal/queue"
@@ -20,8 +20,6 @@ const (
 	phaseFollowing = "following"
 	// againAfter is how soon something that the database refused is tried again.
 	againAfter = 2 * time.Second
-	// listenEvery is the time between looks at a run's output: sooner than beats, which carry what is found.
-	listenEvery = time.Second
 	// endPatience is how long to wait for a run to end beyond its kill grace.
 	endPatience = 60 * time.Second
 	// notTakenPause is the time between looks at a run that isn't there yet.
@@ -47,17 +45,30 @@ func (a *attempt) follow(ctx context.Context, run Run, shim *process.Run) (Resul
 	case err == nil:
 	case errors.Is(err, queue.ErrCancelRequested):
 		return Result{}, a.cancel(ctx, run)
-	case errors.Is(err, process.ErrUnknown):
-		a.log.WarnContext(ctx, "run can't be judged, tried again", slog.String("run_id", run.ID.String()), slog.Any("error", err))
-		return Result{}, &queue.SnoozeError{After: elsewhereAfter, WaitingFor: "run_unknown"}
 	default:
-		return Result{}, err
+		return Result{}, a.later(ctx, run, err)
 	}
 	res, err := a.ended(following, run)
 	if err != nil {
-		return Result{}, a.orCause(ctx, err)
+		return Result{}, a.orCause(ctx, a.later(ctx, run, err))
 	}
 	return res, nil
+}
+
+// later turns the reasons for which a run can't be judged now into a wait of its job.
+func (a *attempt) later(ctx context.Context, run Run, err error) error {
+	waiting := "run_unknown"
+	switch {
+	case errors.Is(err, process.ErrUnknown):
+	case errors.Is(err, process.ErrForeign):
+		waiting = "run_elsewhere"
+	case errors.Is(err, errMassDeath):
+		return &queue.SnoozeError{After: elsewhereAfter, WaitingFor: "mass_death"} // Recover says so, once for all
+	default:
+		return err
+	}
+	a.log.WarnContext(ctx, "run can't be judged, tried again", slog.String("run_id", run.ID.String()), slog.Any("error", err))
+	return &queue.SnoozeError{After: elsewhereAfter, WaitingFor: waiting}
 }
 
 // following is ctx, which is over at the worker's first stop signal too.
@@ -146,14 +157,15 @@ func pause(ctx context.Context, d time.Duration) error {
 // wait waits for the end of a run that a shim has taken, and meanwhile gets its pids and its output noted.
 func (a *attempt) wait(ctx context.Context, run Run, shim *process.Run) error {
 	a.lease.SetPhase(phaseFollowing)
-	defer a.listen(ctx, shim)()
-	for noted := false; ; {
+	defer a.listen(ctx, run, shim)()
+	for noted, warned := false, false; ; {
 		if !noted {
 			err := a.noteStart(ctx, run, shim)
 			if errors.Is(err, queue.ErrLeaseLost) || errors.Is(err, queue.ErrEnded) {
 				return err
 			}
-			if err != nil && ctx.Err() == nil {
+			if err != nil && ctx.Err() == nil && !warned { // an outage is one line
+				warned = true
 				a.log.WarnContext(ctx, "run followed, its start not noted yet",
 					slog.String("run_id", run.ID.String()), slog.String("error_code", db.Code(err)))
 			}
@@ -162,7 +174,7 @@ func (a *attempt) wait(ctx context.Context, run Run, shim *process.Run) error {
 		err := waitFor(ctx, shim, noted)
 		switch {
 		case errors.Is(err, errAgain):
-		case errors.Is(err, process.ErrShimDead):
+		case errors.Is(err, process.ErrShimDead), errors.Is(err, process.ErrForeign):
 			return nil
 		default:
 			return err
@@ -181,41 +193,13 @@ func waitFor(ctx context.Context, shim *process.Run, noted bool) error {
 	return err
 }
 
-// listen tells the lease of new output until the returned function is called.
-func (a *attempt) listen(ctx context.Context, shim *process.Run) (stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	var listening sync.WaitGroup
-	listening.Go(func() {
-		seen := logSize(shim)
-		for errors.Is(pause(ctx, listenEvery), errAgain) {
-			if size := logSize(shim); size > seen {
-				seen = size
-				a.lease.NoteOutput()
-			}
-		}
-	})
-	return func() {
-		cancel(nil)
-		listening.Wait()
-	}
-}
-
-// logSize is how much the run has said; nothing, when that can't be told now.
-func logSize(shim *process.Run) int64 {
-	size, err := shim.Log().Size()
-	if err != nil {
-		return 0
-	}
-	return size
-}
-
 func (a *attempt) noteStart(ctx context.Context, run Run, shim *process.Run) error {
 	st, err := shim.State()
 	if err != nil || st.PIDs.Agent.IsZero() {
 		return err // it ended before there was a program
 	}
 	err = a.lease.Tx(ctx, func(tx pgx.Tx) error {
-		if err := startedTx(ctx, tx, run.ID, st.PIDs); err != nil {
+		if err := ledger.StartedTx(ctx, tx, run.ID, st.PIDs); err != nil {
 			return err
 		}
 		return a.lease.ProcessTx(ctx, tx, st.PIDs.Agent.PID, st.PIDs.Agent.StartedAt)
@@ -223,6 +207,7 @@ func (a *attempt) noteStart(ctx context.Context, run Run, shim *process.Run) err
 	if err != nil {
 		return err
 	}
+	a.at("followed")
 	a.log.InfoContext(ctx, "run followed", slog.String("run_id", run.ID.String()), slog.Int("pid", st.PIDs.Agent.PID),
 		slog.Bool("resumed", run.JobEpoch != a.lease.Job().Epoch))
 	return nil
@@ -230,12 +215,13 @@ func (a *attempt) noteStart(ctx context.Context, run Run, shim *process.Run) err
 
 // ended judges a run that is over and notes it, as often as the database needs to be asked.
 func (a *attempt) ended(ctx context.Context, run Run) (Result, error) {
-	res, err := a.judge(ctx, run)
-	if err != nil {
-		return Result{}, err
-	}
+	a.at("exited")
+	var res Result
 	for {
-		err := a.noteEnd(ctx, run.ID, res)
+		var err error
+		if res, err = a.judge(ctx, run, grounds{}); err == nil {
+			err = a.ledger.NoteEnd(ctx, run.ID, res.End)
+		}
 		if err == nil {
 			break
 		}
@@ -246,8 +232,8 @@ func (a *attempt) ended(ctx context.Context, run Run) (Result, error) {
 			return Result{}, err
 		}
 	}
-	a.log.InfoContext(ctx, "run ended", slog.String("run_id", run.ID.String()),
-		slog.String("why", string(res.Exit.Why)), slog.String("outcome", string(res.Outcome)))
+	a.at("noted")
+	a.logEnd(ctx, "run ended", run, res)
 	return res, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"orch/internal/agent/outcome"
 	"orch/internal/process"
 	"orch/internal/queue"
 )
@@ -47,7 +48,7 @@ func (b *bench) wantContinued(t *testing.T, before Run) {
 		t.Fatalf("%+v", got)
 	}
 	runs := b.list(t)
-	if len(runs) != 1 || *runs[0].PID != *before.PID || *runs[0].Outcome != OutcomeAgentFailed {
+	if len(runs) != 1 || *runs[0].PID != *before.PID || *runs[0].Outcome != outcome.AgentFailed {
 		t.Fatalf("%+v", runs)
 	}
 	b.wantStarted(t, 1)
@@ -125,7 +126,7 @@ func TestCancel(t *testing.T) {
 		if err := l.Release(t.Context(), queue.Release{}); err != nil {
 			t.Fatal(err)
 		}
-		if res := b.execute(t, b.claim(t), b.request("true")); res.RunID == run.ID || res.Outcome != OutcomeOK {
+		if res := b.execute(t, b.claim(t), b.request("true")); res.RunID == run.ID || res.Outcome != outcome.OK {
 			t.Fatalf("%+v", res)
 		}
 	})
@@ -165,7 +166,7 @@ func TestCancel(t *testing.T) {
 		if got := <-b.executing(t, l, b.request(stubborn)); !errors.Is(got.err, queue.ErrCancelRequested) {
 			t.Fatalf("%+v", got)
 		}
-		if run, err := b.runs.Get(t.Context(), id); err != nil || *run.Outcome != OutcomeNeverStarted {
+		if run, err := b.runs.Get(t.Context(), id); err != nil || *run.Outcome != outcome.NeverStarted {
 			t.Fatalf("%+v, %v", run, err)
 		}
 	})
@@ -174,7 +175,7 @@ func TestCancel(t *testing.T) {
 func (b *bench) wantCancelled(t *testing.T, before Run) {
 	t.Helper()
 	run, err := b.runs.Get(t.Context(), before.ID)
-	if err != nil || run.State != StateFinished || *run.Ended != "cancelled" || *run.Outcome != OutcomeCancelled || *run.Signal != "SIGKILL" {
+	if err != nil || run.State != StateFinished || *run.Ended != "cancelled" || *run.Outcome != outcome.Cancelled || *run.Signal != "SIGKILL" {
 		t.Fatalf("%+v, %v", run, err)
 	}
 	if v := process.Probe(b.identity(t, before)); v != process.Dead {
@@ -192,13 +193,13 @@ func TestKilledShim(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := <-answers
-	if got.err != nil || got.Outcome != OutcomeCrashed || got.Exit.Why != process.WhyShimDead {
+	if got.err != nil || got.Outcome != outcome.Crashed || got.Exit.Why != process.WhyShimDead {
 		t.Fatalf("%+v", got)
 	}
 	if v := process.Probe(b.identity(t, run)); v != process.Dead {
 		t.Fatalf("agent is %s", v)
 	}
-	if again := b.execute(t, l, b.request("true")); again.RunID != run.ID || again.Outcome != OutcomeCrashed {
+	if again := b.execute(t, l, b.request("true")); again.RunID != run.ID || again.Outcome != outcome.Crashed {
 		t.Fatalf("%+v", again)
 	}
 }
@@ -217,7 +218,7 @@ func TestLostDirectory(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(b.dir, run.ID.String())); err != nil {
 		t.Fatal(err)
 	}
-	if res := b.execute(t, b.claim(t), b.request(waiting)); res.RunID != run.ID || res.Outcome != OutcomeCrashed {
+	if res := b.execute(t, b.claim(t), b.request(waiting)); res.RunID != run.ID || res.Outcome != outcome.Crashed {
 		t.Fatalf("%+v", res)
 	}
 	if v := process.Probe(b.identity(t, run)); v != process.Dead {
@@ -245,12 +246,12 @@ func TestInterruptAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, run := range b.list(t) {
-		if run.State != StateFinished || *run.Outcome != OutcomeInterrupted || process.Probe(b.identity(t, run)) != process.Dead {
+		if run.State != StateFinished || *run.Outcome != outcome.Interrupted || process.Probe(b.identity(t, run)) != process.Dead {
 			t.Fatalf("%+v", run)
 		}
 	}
 	for _, answers := range []<-chan answer{one, two} {
-		if got := <-answers; got.err != nil || got.Outcome != OutcomeInterrupted || got.Outcome.Class() != GiveBack {
+		if got := <-answers; got.err != nil || got.Outcome != outcome.Interrupted || got.Outcome.Class() != outcome.Given {
 			t.Fatalf("%+v", got)
 		}
 	}

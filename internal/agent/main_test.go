@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
+	"orch/internal/agent/ledger"
 	"orch/internal/process"
 	"orch/internal/process/shim"
 	"orch/internal/queue"
@@ -112,6 +113,7 @@ func request(task int64, work, script string) asked {
 		Request: Request{Purpose: PurposeAgent, Key: "stage:development:1", TaskID: task, Stage: "development", Round: 1},
 		Program: Program{
 			Agent: "coder", Argv: []string{"sh", "-c", script}, Dir: work, Inherit: []string{"GORACE", "ORCH_API_TOKEN"},
+			Plain: []string{"GORACE"},
 		},
 	}
 }
@@ -242,7 +244,7 @@ func (b *bench) executing(t *testing.T, l *queue.Lease, req asked) <-chan answer
 func (b *bench) consume(t *testing.T, l *queue.Lease, id uuid.UUID) error {
 	t.Helper()
 	return l.Tx(t.Context(), func(tx pgx.Tx) error {
-		if err := ConsumeTx(t.Context(), tx, id); err != nil {
+		if err := ledger.ConsumeTx(t.Context(), tx, id); err != nil {
 			return err
 		}
 		return l.UnpinTx(t.Context(), tx)

@@ -6,23 +6,95 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
+	"orch/internal/agent/launch"
+	"orch/internal/agent/ledger"
 	"orch/internal/process"
 )
 
-// Latest reads the newest runs of a task, newest first.
-func (r *Runs) Latest(ctx context.Context, taskID int64, limit int) ([]Run, error) {
-	return r.many(ctx, "where task_id = @task order by created_at desc, id desc limit @limit",
-		pgx.NamedArgs{"task": taskID, "limit": limit})
+// What is kept of runs, by the names that it has here.
+type (
+	// Run is a row of table runs.
+	Run = ledger.Run
+	// Purpose says what a run is for.
+	Purpose = ledger.Purpose
+	// Usage is what a run has used.
+	Usage = ledger.Usage
+	// Session says whose session is to be gone on with.
+	Session = ledger.Session
+	// Program is what a run starts.
+	Program = launch.Program
+)
+
+// PromptFile stands for the path of the prompt's file in a program's Argv and Env.
+const PromptFile = launch.PromptFile
+
+// The purposes and states of a run.
+const (
+	PurposeAgent = ledger.PurposeAgent
+	PurposeGate  = ledger.PurposeGate
+	PurposeMerge = ledger.PurposeMerge
+
+	StateIntended = ledger.StateIntended
+	StateRunning  = ledger.StateRunning
+	StateFinished = ledger.StateFinished
+)
+
+var (
+	// ErrNotFound means that there is no such run.
+	ErrNotFound = ledger.ErrNotFound
+	// ErrConsumed means that a run's result was used before, or that it has none yet.
+	ErrConsumed = ledger.ErrConsumed
+	// ErrElsewhere means that a run belongs to another data root.
+	ErrElsewhere = errors.New("run belongs to another data root")
+	// ErrRemoved means that a run's output isn't kept any more.
+	ErrRemoved = errors.New("output of the run was removed")
+)
+
+// Look reads what a run of this root was made with, as long as that is kept. Errors: ErrElsewhere, ErrRemoved, ErrNotFound.
+func (r *Runs) Look(run Run) (launch.Made, error) {
+	dir, err := r.open(run)
+	if err != nil {
+		return launch.Made{}, err
+	}
+	return r.launch.Look(r.dir(run.ID), dir, run.Slot)
+}
+
+// OpenLog gives the output of a run of this root. Errors: those of Look.
+func (r *Runs) OpenLog(ctx context.Context, id uuid.UUID) (*process.Log, error) {
+	row, err := r.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := r.open(row)
+	if err != nil {
+		return nil, err
+	}
+	return dir.Log(), nil
+}
+
+func (r *Runs) open(run Run) (*process.Run, error) {
+	switch {
+	case run.RootID != r.cfg.RootID:
+		return nil, ErrElsewhere
+	case run.RemovedAt != nil:
+		return nil, ErrRemoved
+	}
+	dir, err := process.OpenRun(r.dir(run.ID))
+	if errors.Is(err, process.ErrNoRun) {
+		return nil, ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open run: %w", err)
+	}
+	return dir, nil
 }
 
 // EndTask ends every run of a task that belongs to this root and whose end isn't noted, and notes it: the task was
 // cancelled while no job followed them. An intent is forbidden, and one that had ended by itself keeps its own outcome.
 // Not one run that can't be ended keeps the others from it. It may be repeated, also at the same time.
 func (r *Runs) EndTask(ctx context.Context, taskID int64) error {
-	runs, err := r.many(ctx, "where task_id = @task and root_id = @root and state <> 'finished' order by created_at, id",
-		pgx.NamedArgs{"task": taskID, "root": r.cfg.RootID})
+	runs, err := r.OpenOf(ctx, taskID)
 	if err != nil {
 		return err
 	}
@@ -31,44 +103,4 @@ func (r *Runs) EndTask(ctx context.Context, taskID int64) error {
 		failed = append(failed, r.endSoon(ctx, run, process.WhyCancelled))
 	}
 	return errors.Join(failed...)
-}
-
-// CountAgentRuns counts the agent runs that a task ever had, but for those that never started.
-func (r *Runs) CountAgentRuns(ctx context.Context, taskID int64) (int, error) {
-	var n int
-	err := r.cfg.Pool.QueryRow(ctx, `select count(*) from runs
-		where task_id = $1 and purpose = 'agent' and coalesce(outcome, '') <> $2`, taskID, string(OutcomeNeverStarted)).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("count runs of task %d: %w", taskID, err)
-	}
-	return n, nil
-}
-
-// Agents returns which agent each of these runs is of.
-func (r *Runs) Agents(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]string, error) {
-	rows, err := r.cfg.Pool.Query(ctx, `select id, agent from runs where id = any($1)`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("read agents of runs: %w", err)
-	}
-	agents := make(map[uuid.UUID]string, len(ids))
-	var id uuid.UUID
-	var name string
-	_, err = pgx.ForEachRow(rows, []any{&id, &name}, func() error {
-		agents[id] = name
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read agents of runs: %w", err)
-	}
-	return agents, nil
-}
-
-// ConsumeAllTx marks every finished run of a task as used: nobody will ask for them any more.
-func ConsumeAllTx(ctx context.Context, tx pgx.Tx, taskID int64) error {
-	_, err := tx.Exec(ctx, `update runs set consumed_at = clock_timestamp()
-		where task_id = $1 and state = 'finished' and consumed_at is null`, taskID)
-	if err != nil {
-		return fmt.Errorf("consume runs of task %d: %w", taskID, err)
-	}
-	return nil
 }

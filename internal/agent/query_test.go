@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"orch/internal/agent/outcome"
 	"orch/internal/process"
 )
 
@@ -59,29 +60,29 @@ func TestEndTask(t *testing.T) {
 	noteRunning := func(id uuid.UUID) {
 		b.exec(t, `update runs set state = 'running', started_at = now() where id = $1`, id)
 	}
-	want := map[uuid.UUID]Outcome{}
-	want[b.intended(t, "intended")] = OutcomeNeverStarted
+	want := map[uuid.UUID]outcome.Outcome{}
+	want[b.intended(t, "intended")] = outcome.NeverStarted
 	made := b.intended(t, "intended, its directory made")
 	b.made(t, made, waiting)
-	want[made] = OutcomeNeverStarted
-	want[b.planted(t, "alive, not noted", waiting)] = OutcomeCancelled
+	want[made] = outcome.NeverStarted
+	want[b.planted(t, "alive, not noted", waiting)] = outcome.Cancelled
 	alive := b.planted(t, "alive", waiting)
 	noteRunning(alive)
-	want[alive] = OutcomeCancelled
-	want[b.planted(t, "finished, its start not noted", "exit 3")] = OutcomeAgentFailed
+	want[alive] = outcome.Cancelled
+	want[b.planted(t, "finished, its start not noted", "exit 3")] = outcome.AgentFailed
 	finished := b.planted(t, "finished, its end not noted", "true")
 	noteRunning(finished)
-	want[finished] = OutcomeOK
+	want[finished] = outcome.OK
 	dead := b.planted(t, "shim killed", waiting)
 	b.killShim(t, dead)
-	want[dead] = OutcomeCrashed
+	want[dead] = outcome.Crashed
 	restarted := b.planted(t, "container restarted", waiting)
 	b.killShim(t, restarted)
 	b.moved(t, restarted, otherNamespace)
-	want[restarted] = OutcomeInterrupted
+	want[restarted] = outcome.Interrupted
 	lost := b.intended(t, "directory lost")
 	noteRunning(lost)
-	want[lost] = OutcomeCrashed
+	want[lost] = outcome.Crashed
 	other := uuid.New()
 	b.exec(t, `insert into roots (id, host, path) values ($1, 'there', '/x')`, other)
 	elsewhere := b.intended(t, "of another root")
@@ -125,7 +126,7 @@ func TestEndTask(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if st, err := shim.State(); err != nil || (st.Status != process.StatusFinished && st.Status != process.StatusDead) {
+		if st, err := shim.State(); err != nil || st.Status == process.StatusAlive || st.Status == process.StatusPending {
 			t.Errorf("%s: %+v, %v", entry.Name(), st, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"orch/internal/agent/outcome"
 	"orch/internal/process"
 	"orch/internal/queue"
 )
@@ -107,7 +108,7 @@ func TestRestartedContainer(t *testing.T) {
 			b.moved(t, run.ID, change)
 			l := b.claim(t)
 			res := b.execute(t, l, b.request(waiting))
-			if res.RunID != run.ID || res.Outcome != OutcomeInterrupted || res.Outcome.Class() != GiveBack || res.LogTail != "first\n" {
+			if res.RunID != run.ID || res.Outcome != outcome.Interrupted || res.Outcome.Class() != outcome.Given || res.LogTail != "first\n" {
 				t.Fatalf("%+v", res)
 			}
 			if v := process.Probe(b.identity(t, run)); v != process.Dead { // it can be seen here, and carries the mark
@@ -116,7 +117,7 @@ func TestRestartedContainer(t *testing.T) {
 			if err := b.consume(t, l, run.ID); err != nil {
 				t.Fatal(err)
 			}
-			if res := b.execute(t, l, b.request("true")); res.RunID == run.ID || res.Outcome != OutcomeOK {
+			if res := b.execute(t, l, b.request("true")); res.RunID == run.ID || res.Outcome != outcome.OK {
 				t.Fatalf("%+v", res)
 			}
 		})
@@ -127,7 +128,7 @@ func TestRestartedContainer(t *testing.T) {
 		run := b.orphaned(t)
 		b.put(t, run.ID, "pid.json", "")
 		b.exec(t, `update runs set boot_id = 'other' where id = $1`, run.ID)
-		if res := b.execute(t, b.claim(t), b.request(waiting)); res.RunID != run.ID || res.Outcome != OutcomeInterrupted {
+		if res := b.execute(t, b.claim(t), b.request(waiting)); res.RunID != run.ID || res.Outcome != outcome.Interrupted {
 			t.Fatalf("%+v", res)
 		}
 	})
@@ -176,7 +177,7 @@ func TestGarbageOfADeadShim(t *testing.T) {
 				}
 				l := b.claim(t)
 				res := b.execute(t, l, b.request(waiting))
-				if res.RunID != run.ID || res.Outcome != OutcomeCrashed || res.Exit.Why != process.WhyShimDead {
+				if res.RunID != run.ID || res.Outcome != outcome.Crashed || res.Exit.Why != process.WhyShimDead {
 					t.Fatalf("%+v", res)
 				}
 				if v := process.Probe(b.identity(t, run)); v != process.Dead {
@@ -185,7 +186,7 @@ func TestGarbageOfADeadShim(t *testing.T) {
 				if err := b.consume(t, l, run.ID); err != nil {
 					t.Fatal(err)
 				}
-				if res := b.execute(t, l, b.request("true")); res.RunID == run.ID || res.Outcome != OutcomeOK {
+				if res := b.execute(t, l, b.request("true")); res.RunID == run.ID || res.Outcome != outcome.OK {
 					t.Fatalf("%+v", res)
 				}
 			})
@@ -246,7 +247,7 @@ func TestGarbageIsNoEndOfALivingRun(t *testing.T) {
 			run := b.left(t)
 			b.put(t, run.ID, name, "{\"torn")
 			wantEnded(t, b)
-			if now := b.list(t)[0]; *now.Outcome != OutcomeCancelled || process.Probe(b.identity(t, run)) != process.Dead {
+			if now := b.list(t)[0]; *now.Outcome != outcome.Cancelled || process.Probe(b.identity(t, run)) != process.Dead {
 				t.Fatalf("%+v", now)
 			}
 		})
@@ -272,7 +273,7 @@ func TestNotedEndNeedsNoDirectory(t *testing.T) {
 	} {
 		garble()
 		res, err := b.runs.Execute(bound(t), l, req.request())
-		if err != nil || res.RunID != first.RunID || res.Outcome != OutcomeNeedsInput || res.Question != "which?" || res.Summary != "half" ||
+		if err != nil || res.RunID != first.RunID || res.Outcome != outcome.NeedsInput || res.Question != "which?" || res.Summary != "half" ||
 			text(res.Exit.Code) != "0" || res.Exit.Why != process.WhyExited {
 			t.Errorf("%s: %+v, %v", name, res, err)
 		}
@@ -293,7 +294,7 @@ func TestRecoverGoesOnAfterAnError(t *testing.T) {
 	if err := b.runs.Recover(t.Context()); err == nil || !strings.Contains(err.Error(), bad.String()) || strings.Contains(err.Error(), good.String()) {
 		t.Fatal(err)
 	}
-	if run, err := b.runs.Get(t.Context(), good); err != nil || run.State != StateFinished || *run.Outcome != OutcomeAgentFailed {
+	if run, err := b.runs.Get(t.Context(), good); err != nil || run.State != StateFinished || *run.Outcome != outcome.AgentFailed {
 		t.Fatalf("%+v, %v", run, err)
 	}
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -11,22 +10,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"orch/internal/agent/launch"
+	"orch/internal/agent/ledger"
+	"orch/internal/agent/verdict"
 	"orch/internal/process"
-	"orch/internal/transcript"
-)
-
-// Purpose says what a run is for.
-type Purpose string
-
-// The purposes of a run.
-const (
-	PurposeAgent Purpose = "agent"
-	PurposeGate  Purpose = "gate"
-	PurposeMerge Purpose = "merge"
 )
 
 // ErrBadRequest means that a request can't be executed whatever happens.
-var ErrBadRequest = errors.New("bad run request")
+var ErrBadRequest = launch.ErrBadProgram
 
 // Request says what to run, and for what.
 type Request struct {
@@ -39,27 +30,6 @@ type Request struct {
 	// Start says what to run, and makes ready for it. It is called only before a new run, maybe without one following,
 	// and must bear to be repeated: a run that is under way is followed whatever has become of its configuration.
 	Start func(ctx context.Context) (Program, error)
-}
-
-// Program is what a run starts.
-type Program struct {
-	// Agent is the name of the agent's entry, Preset that of its kind; empty for gates and tests.
-	Agent, Preset string
-	// Format is how the output is to be understood.
-	Format transcript.Format
-	Argv   []string
-	// Dir is the working directory.
-	Dir string
-	// Env holds "K=V" entries beyond the allowed ones; they win over those.
-	Env []string
-	// Inherit names more variables to pass on from this process. Those of orch itself are never passed on.
-	Inherit []string
-	Stdin   []byte
-	// Timeout bounds the run, StallTimeout a silence of its output, ToolStallTimeout one while it waits for a tool of its
-	// own; zero is no limit.
-	Timeout, StallTimeout, ToolStallTimeout time.Duration
-	// ResumedFrom is the run whose session this one goes on with.
-	ResumedFrom *uuid.UUID
 }
 
 func (r Request) validate() error {
@@ -77,26 +47,14 @@ func (r Request) validate() error {
 	}
 }
 
-func (p Program) validate() error {
-	switch {
-	case len(p.Argv) == 0 || p.Argv[0] == "":
-		return fmt.Errorf("%w: no command", ErrBadRequest)
-	case !filepath.IsAbs(p.Dir):
-		return fmt.Errorf("%w: directory %q is not absolute", ErrBadRequest, p.Dir)
-	default:
-		return nil
-	}
-}
-
 // Result is what came of a run.
 type Result struct {
-	RunID   uuid.UUID
-	Exit    process.Exit
-	Outcome Outcome
-	// Summary and Question are what the program said of itself.
-	Summary, Question string
-	// CostUSD is nil when the program didn't say.
-	CostUSD *float64
+	RunID uuid.UUID
+	// Agent and Preset are those that ran, whatever the configuration says by now.
+	Agent, Preset string
+	// ResumedFrom is the run whose session was gone on with.
+	ResumedFrom *uuid.UUID
+	ledger.End
 	// LogTail is the end of the output, made valid UTF-8.
 	LogTail string
 	// Resumed says that the run wasn't started by this call.
@@ -105,7 +63,8 @@ type Result struct {
 
 const (
 	defaultStartWithin  = 15 * time.Second
-	defaultQueryTimeout = 10 * time.Second
+	defaultListenEvery  = 5 * time.Second
+	defaultKillPatience = 10 * time.Second
 )
 
 // Config is what Runs needs. Zero durations and caps have defaults.
@@ -117,24 +76,47 @@ type Config struct {
 	Self   process.Identity
 	// Shim is the command line of the shim, without the directory.
 	Shim []string
-	// HomesDir holds a HOME for each agent, and one for each other purpose, unless the request's Env names a HOME. Empty:
-	// HOME is the run's temporary directory.
+	// HomesDir holds a HOME for each agent. Empty: HOME is the run's temporary directory.
 	HomesDir string
 	// Environ is where allowed variables come from; nil is this process's environment.
-	Environ   []string
+	Environ []string
+	// Secrets are values of orch's own that must not appear in any output.
+	Secrets   []process.Secret
 	KillGrace time.Duration
+	// KillPatience is how much longer than its grace a shim may take to end its run, before it is killed itself.
+	KillPatience time.Duration
 	// StartWithin bounds the time from the intent to the start of the program. It must be shorter than the lease.
 	StartWithin time.Duration
+	// ListenEvery is the time between looks at what a run says.
+	ListenEvery time.Duration
+	// LookEvery is the time between calls of Recover: while many runs seem dead at once, each decides about one at most.
+	LookEvery time.Duration
+	// OrphanGrace and OrphanPatience are those of process.Spec; zero: no run is ended for lack of contact.
+	OrphanGrace, OrphanPatience time.Duration
 	// LogCap bounds the output kept of a run, in bytes.
 	LogCap int64
+	// PortBase is the first port of the first run, PortsPerRun how many each has; zero is none.
+	PortBase, PortsPerRun int
+	// Room is asked before a run is begun; its error keeps it from that. Nil: there is always room.
+	Room func(ctx context.Context) error
+	// NamespaceGone says whether nothing of a pid namespace of this boot is left, for runs whose shim has died there. Nil: it
+	// is taken for gone.
+	NamespaceGone func(ctx context.Context, of process.Identity) (bool, error)
+	// At is called at the steps of a run, for tests that stop there. Nil: nothing is.
+	At     func(point string)
 	Logger *slog.Logger
 }
 
 // Runs starts, follows and remembers runs of one data root.
 type Runs struct {
-	cfg   Config
-	log   *slog.Logger
-	shims shims
+	ledger.Reader
+
+	cfg     Config
+	ledger  *ledger.Store
+	log     *slog.Logger
+	shims   shims
+	launch  launch.Config
+	breaker verdict.Breaker
 }
 
 // New checks the configuration.
@@ -149,16 +131,40 @@ func New(cfg Config) (*Runs, error) {
 	case cfg.RootID == uuid.Nil || cfg.Self.IsZero():
 		return nil, fmt.Errorf("configure runs: %w: no identity", ErrBadRequest)
 	}
-	if cfg.StartWithin <= 0 {
-		cfg.StartWithin = defaultStartWithin
+	for duration, usual := range map[*time.Duration]time.Duration{
+		&cfg.StartWithin: defaultStartWithin, &cfg.ListenEvery: defaultListenEvery, &cfg.KillGrace: process.DefaultKillGrace,
+		&cfg.KillPatience: defaultKillPatience,
+	} {
+		if *duration <= 0 {
+			*duration = usual
+		}
 	}
-	if cfg.KillGrace <= 0 {
-		cfg.KillGrace = process.DefaultKillGrace
+	if cfg.Room == nil {
+		cfg.Room = func(context.Context) error { return nil }
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Runs{cfg: cfg, log: cfg.Logger}, nil
+	store := ledger.New(ledger.Config{
+		Pool: cfg.Pool, Root: cfg.RootID, Self: cfg.Self, Slots: cfg.slots(), OrphanGrace: cfg.OrphanGrace, Logger: cfg.Logger,
+	})
+	return &Runs{
+		Reader: store.Reader, cfg: cfg, ledger: store, log: cfg.Logger, breaker: verdict.Breaker{Every: cfg.LookEvery},
+		launch: launch.Config{
+			Shim: cfg.Shim, HomesDir: cfg.HomesDir, Environ: cfg.Environ, Secrets: cfg.Secrets, KillGrace: cfg.KillGrace,
+			OrphanGrace: cfg.OrphanGrace, OrphanPatience: cfg.OrphanPatience, LogCap: cfg.LogCap, StartWithin: cfg.StartWithin,
+			PortBase: cfg.PortBase, PortsPerRun: cfg.PortsPerRun,
+		},
+	}, nil
+}
+
+// slots is how many ranges of ports there are.
+func (c Config) slots() int {
+	const ports = 1 << 16
+	if c.PortsPerRun <= 0 {
+		return 0
+	}
+	return max(ports-c.PortBase, 0) / c.PortsPerRun
 }
 
 func (r *Runs) dir(id uuid.UUID) string { return filepath.Join(r.cfg.Dir, id.String()) }
