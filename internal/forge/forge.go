@@ -52,13 +52,20 @@ type Forge interface {
 	// repeated at will, also after a crash in its middle.
 	Refresh(ctx context.Context, repo Repo, target, old, to string) error
 	// Publish copies a ref of the git directory mirrorDir (below refs/orch/, or a branch below orch/) into the repository.
+	// A salvage (below refs/orch/salvage/) never takes another one's place: ErrRefTaken.
 	Publish(ctx context.Context, repo Repo, mirrorDir, ref string) error
+	// Branch makes a branch of the repository at a commit of the git directory mirrorDir. A branch that is there, unless it
+	// is at that commit, is ErrRefTaken.
+	Branch(ctx context.Context, repo Repo, mirrorDir, commit, branch string) error
 	// Unpublish removes what Publish made; a ref that isn't there is no error.
 	Unpublish(ctx context.Context, repo Repo, ref string) error
 }
 
 // ErrBaseMoved means that the target branch isn't at the commit which was tested as its base.
 var ErrBaseMoved = errors.New("target branch has moved")
+
+// ErrRefTaken means that the repository has something else under that name.
+var ErrRefTaken = errors.New("the name is taken")
 
 // Code says in one stable word what is wrong with a repository.
 type Code string

@@ -26,6 +26,7 @@ type Commit struct {
 	Author     Identity
 	AuthorDate time.Time
 	Subject    string
+	Message    string // the subject too
 }
 
 // rawCommit is a commit object, taken apart far enough to make another one of it without changing a byte of what is kept.
@@ -76,7 +77,7 @@ func (c rawCommit) commit() Commit {
 	seconds, _, _ := strings.Cut(c.authorDate(), " ")
 	unix, _ := strconv.ParseInt(seconds, 10, 64)
 	return Commit{
-		SHA: c.id, Tree: c.tree, Parents: c.parents, Subject: c.subject(),
+		SHA: c.id, Tree: c.tree, Parents: c.parents, Subject: c.subject(), Message: c.message,
 		Author: Identity{Name: name, Email: email}, AuthorDate: time.Unix(unix, 0).UTC(),
 	}
 }

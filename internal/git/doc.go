@@ -8,6 +8,7 @@
 //	refs/orch/start/BRANCH       where that branch was started
 //	refs/orch/land/KEY           the commit that would land
 //	refs/orch/salvage/KEY/N      what would have been lost
+//	refs/orch/published/KEY/N    what the real repository has of such refs, as of the last Fetch: perhaps by another mirror
 //
 // Nothing collects garbage in a mirror: workspaces, checkouts and views borrow its objects, also such as no ref has yet.
 //

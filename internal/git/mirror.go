@@ -17,6 +17,9 @@ import (
 // well above what one git call may take.
 const leftoverAge = 24 * time.Hour
 
+// PublishedPrefix is where a mirror has the salvages that the real repository has below refs/orch/salvage/.
+const PublishedPrefix = "refs/orch/published/"
+
 // Mirror is a bare repository of orch's own that holds what a real repository's branches hold, the tasks' branches
 // and whatever was salvaged. Nothing in it is ever collected as garbage, since workspaces borrow its objects.
 type Mirror struct {
@@ -87,8 +90,8 @@ func (m *Mirror) init(ctx context.Context, dir, format string, hold ...*os.File)
 	return os.MkdirAll(filepath.Join(dir, "orch-tmp"), 0o700)
 }
 
-// Fetch brings every branch of the repository at source (a path or an URL) to refs/remotes/origin/ and drops the
-// ones which source no longer has.
+// Fetch brings every branch of the repository at source (a path or an URL) to refs/remotes/origin/, and what was salvaged
+// and published there, by whichever mirror, to refs/orch/published/. It drops the ones which source no longer has.
 func (m *Mirror) Fetch(ctx context.Context, source string) error {
 	lock, err := flock(ctx, filepath.Join(m.dir, "orch-fetch"), syscall.LOCK_EX)
 	if err != nil {
@@ -100,7 +103,7 @@ func (m *Mirror) Fetch(ctx context.Context, source string) error {
 		"--no-auto-maintenance", "--no-recurse-submodules",
 	}
 	args = append(args, m.git.UploadPack(source)...)
-	args = append(args, "--", source, "+refs/heads/*:refs/remotes/origin/*")
+	args = append(args, "--", source, "+refs/heads/*:refs/remotes/origin/*", "+refs/orch/salvage/*:"+PublishedPrefix+"*")
 	c := gitcmd.Call{Args: args, Hold: []*os.File{lock}}
 	err = m.write(ctx, c)
 	if err != nil && strings.Contains(err.Error(), "mismatched algorithms") {

@@ -107,8 +107,8 @@ func (l *Local) clean(ctx context.Context, c checkout, branch string) error {
 		"%s has %s checked out with uncommitted changes: %s", c.workTree, branch, some(entries))
 }
 
-// lfs is the one filter that orch runs, in git-lfs's own words, never the repository's.
-const lfs = "lfs"
+// lfsFilter is the one filter that orch runs, in git-lfs's own words, never the repository's.
+const lfsFilter = "lfs"
 
 // filters are the names of the filters that a repository's own configuration defines.
 func (l *Local) filters(ctx context.Context, gitDir string) ([]string, error) {
@@ -147,7 +147,7 @@ func (l *Local) filterFlags(ctx context.Context, gitDir string) ([]string, error
 			return nil, problem(forge.CodeFilters, "rename it", "the filter %q can't be switched off", name)
 		}
 		settings := []string{"clean=", "smudge=", "process=", "required=false"}
-		if _, err := exec.LookPath("git-lfs"); name == lfs && err == nil {
+		if _, err := exec.LookPath("git-lfs"); name == lfsFilter && err == nil {
 			settings = []string{"clean=git-lfs clean -- %f", "smudge=git-lfs smudge -- %f", "process=git-lfs filter-process", "required=true"}
 		}
 		for _, setting := range settings {
@@ -163,7 +163,7 @@ func (l *Local) unfiltered(ctx context.Context, c checkout) error {
 	if err != nil {
 		return err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return name == lfs })
+	names = slices.DeleteFunc(names, func(name string) bool { return name == lfsFilter })
 	if len(names) == 0 {
 		return nil
 	}

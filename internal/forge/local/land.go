@@ -45,6 +45,9 @@ func (l *Local) land(ctx context.Context, r *repository, landing forge.Landing) 
 	if err := l.ready(ctx, r, all, landing.Base); err != nil {
 		return result, err
 	}
+	if err := l.carry(ctx, r, landing.Mirror, landing.New); err != nil {
+		return result, err
+	}
 	if err := l.fetch(ctx, r, landing.Mirror, landing.New); err != nil {
 		return result, err
 	}
@@ -143,37 +146,6 @@ func (l *Local) Landed(ctx context.Context, repo forge.Repo, target, commit stri
 		return false, err
 	}
 	return l.contains(ctx, r, target, commit)
-}
-
-// Publish copies a ref below refs/orch/, or a branch below orch/, from a mirror.
-func (l *Local) Publish(ctx context.Context, repo forge.Repo, mirrorDir, ref string) error {
-	r, err := l.openFor(repo, ref)
-	if err != nil {
-		return err
-	}
-	if err := l.fetch(ctx, r, mirrorDir, "+"+ref+":"+ref); err != nil {
-		return fmt.Errorf("publish %s: %w", ref, err)
-	}
-	return nil
-}
-
-// Unpublish removes a ref that Publish made.
-func (l *Local) Unpublish(ctx context.Context, repo forge.Repo, ref string) error {
-	r, err := l.openFor(repo, ref)
-	if err != nil {
-		return err
-	}
-	if _, err := l.git.Run(ctx, r.gitDir, nil, "update-ref", "--no-deref", "-d", ref); err != nil {
-		return fmt.Errorf("unpublish %s: %w", ref, translate(err))
-	}
-	return nil
-}
-
-func (l *Local) openFor(repo forge.Repo, ref string) (*repository, error) {
-	if !strings.HasPrefix(ref, "refs/orch/") && !strings.HasPrefix(ref, "refs/heads/orch/") {
-		return nil, problem(forge.CodeRefused, "", "orch publishes only below refs/orch/ and refs/heads/orch/, not %q", ref)
-	}
-	return l.openOwn(repo.Location)
 }
 
 // unobstructed refuses a landing that would write over files which git doesn't track. read-tree looks after most of them,

@@ -149,36 +149,3 @@ func TestTwoLandingsAtOnce(t *testing.T) {
 		t.Errorf("%d won", won)
 	}
 }
-
-func TestPublish(t *testing.T) {
-	t.Parallel()
-	f := setup(t, testgit.New(t, map[string]string{"a": "1\n"}))
-	ctx := t.Context()
-	for _, content := range []string{"2\n", "3\n"} { // also over a former one that isn't an ancestor
-		f.work.Git("reset", "-q", "--hard", f.old)
-		to := f.commit(t, map[string]string{"a": content})
-		if err := f.local.Publish(ctx, f.repo, f.mirror.Dir(), "refs/orch/land/k"); err != nil {
-			t.Fatal(err)
-		}
-		if got := f.target.Git("rev-parse", "refs/orch/land/k"); got != to {
-			t.Errorf("published %s, want %s", got, to)
-		}
-	}
-	for range 2 {
-		if err := f.local.Unpublish(ctx, f.repo, "refs/orch/land/k"); err != nil {
-			t.Error(err)
-		}
-	}
-	if out, err := f.target.Try("rev-parse", "--verify", "refs/orch/land/k"); err == nil {
-		t.Errorf("still there: %s", out)
-	}
-	f.work.Git("push", "-q", f.mirror.Dir(), "HEAD:refs/heads/orch/k") // a branch for a person to land
-	if err := f.local.Publish(ctx, f.repo, f.mirror.Dir(), "refs/heads/orch/k"); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := f.target.Git("rev-parse", "orch/k"), f.work.Git("rev-parse", "HEAD"); got != want {
-		t.Errorf("published %s, want %s", got, want)
-	}
-	wantProblem(t, f.local.Publish(ctx, f.repo, f.mirror.Dir(), "refs/heads/main"), forge.CodeRefused, "refs/heads/main")
-	wantProblem(t, f.local.Unpublish(ctx, f.repo, "refs/heads/main"), forge.CodeRefused, "refs/heads/main")
-}

@@ -1,7 +1,10 @@
 package local_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -9,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"orch/internal/lfs"
 	"orch/internal/testgit"
 )
 
@@ -76,4 +80,35 @@ func programs(t *testing.T) string {
 		}
 	}
 	return dir
+}
+
+// A landed pointer is worth nothing without the content that it names, which is beside the repository.
+func TestLFSObjectsLandWithTheirPointers(t *testing.T) {
+	t.Parallel()
+	f := setup(t, testgit.New(t, map[string]string{"a": "1\n"}))
+	const content = "large\n"
+	sum := sha256.Sum256([]byte(content))
+	p := lfs.Pointer{OID: hex.EncodeToString(sum[:]), Size: int64(len(content))}
+	to := f.commit(t, map[string]string{
+		"a.bin": fmt.Sprintf("version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n", p.OID, p.Size),
+	})
+	mirror, target := lfs.Of(f.mirror.Dir()), lfs.Of(filepath.Join(f.target.Dir, ".git"))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(mirror.Path(p)), 0o755), os.WriteFile(mirror.Path(p), []byte(content), 0o444)); err != nil {
+		t.Fatal(err)
+	}
+	ways := map[string]func() error{
+		"landing": func() error { return f.land(t, to) },
+		"publishing": func() error {
+			return f.local.Publish(t.Context(), f.repo, f.mirror.Dir(), "refs/orch/land/k")
+		},
+		"a branch": func() error { return f.local.Branch(t.Context(), f.repo, f.mirror.Dir(), to, "restored") },
+	}
+	for name, way := range ways {
+		if err := errors.Join(os.RemoveAll(string(target)), way()); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got, err := os.ReadFile(target.Path(p)); err != nil || string(got) != content {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
 }

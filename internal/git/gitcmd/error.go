@@ -8,8 +8,12 @@ import (
 	"strings"
 )
 
-// ErrTooOld means that the git program lacks what orch needs.
-var ErrTooOld = errors.New("git 2.38 or newer is needed")
+var (
+	// ErrTooOld means that the git program lacks what orch needs.
+	ErrTooOld = errors.New("git 2.38 or newer is needed")
+	// ErrTimeout means that a call took longer than it may.
+	ErrTimeout = errors.New("git took longer than it may")
+)
 
 // Error is a git command that ended with an error.
 type Error struct {

@@ -43,6 +43,7 @@ type Git struct {
 	log     *slog.Logger
 	env     []string
 	version string
+	statfs  func(dir string, fs *syscall.Statfs_t) error
 }
 
 // New finds the git program and checks that it is new enough (2.38).
@@ -55,7 +56,7 @@ func New(ctx context.Context, cfg Config) (*Git, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the git program: %w", err)
 	}
-	g := &Git{program: program, timeout: cfg.Timeout, log: cfg.Logger, env: environment(os.Getenv("PATH"))}
+	g := &Git{program: program, timeout: cfg.Timeout, log: cfg.Logger, env: environment(os.Getenv("PATH")), statfs: syscall.Statfs}
 	if g.timeout <= 0 {
 		g.timeout = DefaultTimeout
 	}
@@ -100,14 +101,19 @@ type Call struct {
 	GitDir, WorkTree, Index string
 	Stdin                   []byte
 	Args                    []string
-	Config                  []string   // more "key=value" pairs
-	Hold                    []*os.File // locks that the process shares, so that they outlive orch with it
-	Warnings                *string    // where to put what a successful call wrote to stderr
+	Config                  []string      // more "key=value" pairs
+	Hold                    []*os.File    // locks that the process shares, so that they outlive orch with it
+	Warnings                *string       // where to put what a successful call wrote to stderr
+	Timeout                 time.Duration // less than what the program may take at all; zero = that
 }
 
 // Do is Run for a call that needs more than Run, RunTree and RunHolding have.
 func (g *Git) Do(ctx context.Context, c Call) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, g.timeout, errTimeout)
+	timeout := g.timeout
+	if c.Timeout > 0 {
+		timeout = min(timeout, c.Timeout)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, ErrTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, g.program, c.Args...)
 	cmd.Env = g.callEnv(c)
@@ -134,7 +140,7 @@ func (g *Git) Do(ctx context.Context, c Call) ([]byte, error) {
 		return nil, fmt.Errorf("git %s: %w", subcommand(c.Args), cause)
 	}
 	if err != nil {
-		if full(c.GitDir) || full(c.WorkTree) {
+		if g.full(c.GitDir) || g.full(c.WorkTree) {
 			err = errors.Join(err, syscall.ENOSPC)
 		}
 		return stdout.buf.Bytes(), newError(c.Args, err, stderr.buf.String())
@@ -146,10 +152,10 @@ func (g *Git) Do(ctx context.Context, c Call) ([]byte, error) {
 }
 
 // full says whether the filesystem of dir has no room left. Git itself doesn't always say why it couldn't write, e.g. a ref.
-func full(dir string) bool {
+func (g *Git) full(dir string) bool {
 	const least = 16 // blocks
 	var fs syscall.Statfs_t
-	return dir != "" && syscall.Statfs(dir, &fs) == nil && fs.Blocks > 0 && fs.Bavail < least
+	return dir != "" && g.statfs(dir, &fs) == nil && fs.Blocks > 0 && fs.Bavail < least
 }
 
 // environment is what every git process gets: nothing of orch's own environment but PATH.
@@ -261,8 +267,6 @@ func (g *Git) UploadPack(source string) []string {
 }
 
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-var errTimeout = errors.New("git took longer than it may")
 
 func newEnough(version string) bool {
 	m := regexp.MustCompile(`^(\d+)\.(\d+)`).FindStringSubmatch(version)

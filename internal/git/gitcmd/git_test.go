@@ -107,8 +107,52 @@ func TestCancelEndsTheWholeGroup(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	g := must[*gitcmd.Git](t)(gitcmd.New(t.Context(), gitcmd.Config{Timeout: time.Second}))
-	if _, err := g.Run(t.Context(), "", nil, "-c", "alias.hang=!exec sleep 1000", "hang"); err == nil || !strings.Contains(err.Error(), "longer") {
+	if _, err := g.Run(t.Context(), "", nil, "-c", "alias.hang=!exec sleep 1000", "hang"); !errors.Is(err, gitcmd.ErrTimeout) {
 		t.Fatalf("got %v", err)
+	}
+	long := must[*gitcmd.Git](t)(gitcmd.New(t.Context(), gitcmd.Config{}))
+	call := gitcmd.Call{Args: []string{"-c", "alias.hang=!exec sleep 1000", "hang"}, Timeout: time.Second}
+	if _, err := long.Do(t.Context(), call); !errors.Is(err, gitcmd.ErrTimeout) {
+		t.Fatalf("a call with a time of its own: %v", err)
+	}
+}
+
+// git says "unable to lock" or nothing at all when it couldn't write: what it failed of is found where it wrote.
+func TestFailureOnAFullDiskIsOne(t *testing.T) {
+	t.Parallel()
+	r := testgit.New(t, map[string]string{"a": "1\n"})
+	gitDir := filepath.Join(r.Dir, ".git")
+	fails := func(free uint64, gitDir, workTree string) error {
+		t.Helper()
+		g := must[*gitcmd.Git](t)(gitcmd.New(t.Context(), gitcmd.Config{}))
+		g.SetFree(free)
+		_, err := g.RunTree(t.Context(), gitDir, workTree, "", nil, "rev-parse", "--verify", "nothing")
+		if gitcmd.ExitCode(err) <= 0 {
+			t.Fatalf("it doesn't fail as git does: %v", err)
+		}
+		return err
+	}
+	tests := map[string]struct {
+		free             uint64
+		gitDir, workTree string
+		full             bool
+	}{
+		"no block left":            {0, gitDir, "", true},
+		"too few for a ref":        {15, gitDir, "", true},
+		"where the work tree is":   {0, "", r.Dir, true},
+		"room enough":              {16, gitDir, r.Dir, false},
+		"nowhere to write":         {0, "", "", false},
+		"a directory that is gone": {16, filepath.Join(r.Dir, "gone"), "", false},
+	}
+	for name, tt := range tests {
+		if err := fails(tt.free, tt.gitDir, tt.workTree); errors.Is(err, syscall.ENOSPC) != tt.full {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	g := must[*gitcmd.Git](t)(gitcmd.New(t.Context(), gitcmd.Config{}))
+	g.SetFree(0)
+	if _, err := g.Run(t.Context(), gitDir, nil, "rev-parse", "HEAD"); err != nil {
+		t.Errorf("what worked is no failure: %v", err)
 	}
 }
 

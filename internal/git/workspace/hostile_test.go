@@ -193,23 +193,3 @@ func TestSalvageOddities(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// A pipe where git reads a file must not hang orch.
-func TestPipesInTheRepository(t *testing.T) {
-	t.Parallel()
-	f := setup(t, map[string]string{"a": "1\n"})
-	w, agent := f.workspace(t)
-	for _, name := range []string{".git/HEAD", ".git/objects/info/alternates"} {
-		agent.Remove(name)
-		if err := syscall.Mkfifo(filepath.Join(agent.Dir, name), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, err := w.Head(t.Context())
-		if err == nil {
-			t.Errorf("%s is a pipe, and head has an answer", name)
-		}
-	}
-	if _, err := w.Salvage(t.Context(), "refs/orch/salvage/k/1"); err != nil {
-		t.Error(err)
-	}
-}

@@ -29,17 +29,46 @@ func Salvages(ctx context.Context, m *git.Mirror, key string) ([]Kept, error) {
 	return list, nil
 }
 
-// NextSalvageRef names the salvage after the last one that the mirror has of the task with that key.
+// NextSalvageRef names the salvage after the last one of the task with that key that the mirror has, or the real repository
+// had at the last Fetch: a mirror that was made anew, or another one, doesn't begin again at the first.
 func NextSalvageRef(ctx context.Context, m *git.Mirror, key string) (string, error) {
+	last := 0
+	for _, prefix := range []string{salvagePrefix(key), git.PublishedPrefix + key + "/"} {
+		list, err := salvagesBelow(ctx, m, prefix)
+		if err != nil {
+			return "", fmt.Errorf("number the next salvage of %s: %w", key, err)
+		}
+		if len(list) > 0 {
+			last = max(last, list[len(list)-1].n)
+		}
+	}
+	return salvagePrefix(key) + strconv.Itoa(last+1), nil
+}
+
+// Renumber gives a salvage of the task with that key the next free name, since the real repository has something else
+// under its own. It returns the new name.
+func Renumber(ctx context.Context, m *git.Mirror, key, ref string) (string, error) {
+	commit, err := m.Ref(ctx, ref)
+	if err != nil {
+		return "", fmt.Errorf("rename salvage: %w", err)
+	}
+	next, err := NextSalvageRef(ctx, m, key)
+	if err != nil {
+		return "", err
+	}
 	list, err := Salvages(ctx, m, key)
 	if err != nil {
 		return "", err
 	}
-	last := 0
-	if len(list) > 0 {
-		last = list[len(list)-1].n
+	if last := list[len(list)-1]; last.Commit == commit && last.Ref != ref { // renamed by half, before a crash
+		next = last.Ref
+	} else if err := m.SetRef(ctx, next, commit, git.Absent); err != nil {
+		return "", fmt.Errorf("rename salvage %s: %w", ref, err)
 	}
-	return salvagePrefix(key) + strconv.Itoa(last+1), nil
+	if err := m.DeleteRef(ctx, ref, commit); err != nil {
+		return "", fmt.Errorf("rename salvage %s: %w", ref, err)
+	}
+	return next, nil
 }
 
 func salvagesBelow(ctx context.Context, m *git.Mirror, prefix string) ([]Kept, error) {

@@ -1,19 +1,77 @@
 package workspace_test
 
 import (
+	"context"
 	"errors"
+	"flag"
+	"io/fs"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"orch/internal/git"
 	"orch/internal/git/gitcmd"
 	"orch/internal/git/workspace"
+	"orch/internal/git/worktree"
 	"orch/internal/testgit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == "reset" {
+		if err := reset(os.Args[2], os.Args[3]); err != nil {
+			_, _ = os.Stderr.WriteString(err.Error())
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	_ = flag.Set("rapid.checks", "25") // each is a whole round of an agent
+	goleak.VerifyTestMain(m)
+}
+
+// reset is what a process of its own does for TestReadOnly….
+func reset(mirror, dir string) error {
+	ctx := context.Background()
+	g, err := gitcmd.New(ctx, gitcmd.Config{})
+	if err != nil {
+		return err
+	}
+	m, err := git.OpenMirror(ctx, g, mirror)
+	if err != nil {
+		return err
+	}
+	w, err := workspace.Open(ctx, m, workspace.Spec{Dir: dir, Branch: "orch/k"})
+	if err != nil {
+		return err
+	}
+	return w.Reset(ctx, "refs/orch/salvage/k/1")
+}
+
+// resetAsOrdinaryUser resets the workspace by a process that modes bind, as they don't bind root.
+func (f *fixture) resetAsOrdinaryUser(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", "reset", f.mirror.Dir(), filepath.Join(f.dir, "workspaces", "k"))
+	if os.Geteuid() == 0 {
+		const nobody = 65534
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		err := filepath.WalkDir(f.dir, func(path string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(path, nobody, nobody))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// workTimeoutOfTests is long for any git here, and short for somebody who waits.
+const workTimeoutOfTests = 20 * time.Second
 
 // fixture is a real repository and a mirror that has fetched it.
 type fixture struct {
@@ -28,7 +86,16 @@ func setup(t *testing.T, files map[string]string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{source: testgit.New(t, files), dir: t.TempDir()}
+	dir, err := os.MkdirTemp("/tmp", "workspace") //nolint:usetesting // its parents are open to everybody, unlike those of t.TempDir
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := git.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	f := &fixture{source: testgit.New(t, files), dir: dir}
 	if f.mirror, err = git.OpenMirror(t.Context(), g, filepath.Join(f.dir, "mirrors", "r")); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +138,7 @@ func (f *fixture) inMirror(t *testing.T, args ...string) string {
 	return testgit.Open(t, f.mirror.Dir()).Git(args...)
 }
 
-func wantProblem(t *testing.T, err error, want workspace.Problem) {
+func wantProblem(t *testing.T, err error, want worktree.Problem) {
 	t.Helper()
 	var we *workspace.Error
 	if !errors.As(err, &we) || we.Problem != want {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,11 +14,12 @@ import (
 
 	"orch/internal/git"
 	"orch/internal/git/gitcmd"
+	"orch/internal/git/worktree"
 )
 
 // Salvage keeps everything in the workspace that goes beyond its start as ref: what was committed on whatever branch, and
-// what wasn't, untracked files included and ignored ones not. It returns the commit that ref is at, or "" when there was
-// nothing. The work tree stays as it is. It works on what is left when the repository in it is broken or gone;
+// what wasn't, untracked files included and ignored ones not; of repositories within too. It returns the commit that ref
+// is at, or "" when there was nothing. The work tree stays as it is, but for what Tidy does. It works on what is left when the repository in it is broken or gone;
 // what couldn't be kept is told in the commit's message and in the log. A ref that exists isn't lost: the new commit
 // has it as a parent. What the newest salvage beside ref has already is kept there: that one's commit is returned.
 func (w *Workspace) Salvage(ctx context.Context, ref string) (string, error) {
@@ -25,7 +27,7 @@ func (w *Workspace) Salvage(ctx context.Context, ref string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("salvage workspace %s: %w", w.spec.Branch, err)
 	}
-	id, err := w.salvage(ctx, ref, extent{have: w.start, known: known, pick: (*view).tips})
+	id, err := w.salvage(ctx, ref, extent{have: w.start, known: known, pick: (*worktree.View).Tips, within: true})
 	if err != nil {
 		return "", fmt.Errorf("salvage workspace %s: %w", w.spec.Branch, err)
 	}
@@ -34,23 +36,28 @@ func (w *Workspace) Salvage(ctx context.Context, ref string) (string, error) {
 
 // extent says how much is worth keeping.
 type extent struct {
-	have  string               // safe already, with its history
-	known string               // a commit in the mirror that is to be kept too
-	pick  func(*view) []string // commits of the workspace to keep
+	have  string                        // safe already, with its history
+	known string                        // a commit in the mirror that is to be kept too
+	pick  func(*worktree.View) []string // commits of the workspace to keep
+
+	within bool // also of repositories within that are as the commit around them says
 }
 
 // salvage keeps what e asks for and the work tree as ref.
 func (w *Workspace) salvage(ctx context.Context, ref string, e extent) (string, error) {
+	if err := w.Tidy(ctx); err != nil {
+		return "", err
+	}
 	var notes []string
-	v, err := openView(ctx, w.mirror, w.spec.Dir)
+	v, err := worktree.Open(ctx, w.mirror, w.spec.Dir)
 	var broken *Error
 	switch {
 	case err == nil:
-		defer v.close()
-	case errors.As(err, &broken) && broken.Problem == ProblemGone:
+		defer v.Close()
+	case errors.As(err, &broken) && broken.Problem == worktree.ProblemGone:
 		return "", nil
 	case errors.As(err, &broken):
-		notes = append(notes, broken.Error())
+		notes = append(notes, worktree.Unkept(ctx, w.mirror, "", broken))
 	default:
 		return "", err
 	}
@@ -59,19 +66,24 @@ func (w *Workspace) salvage(ctx context.Context, ref string, e extent) (string, 
 		return "", err
 	}
 	notes = append(notes, lost...)
-	tree, more, err := w.treeOfWork(ctx, base)
+	s, err := worktree.Look(ctx, w.mirror, w.spec.Dir, base)
 	if err != nil {
 		return "", err
 	}
-	return w.record(ctx, ref, salvaged{base: base, tree: tree, tips: tips, notes: append(notes, more...)})
+	defer s.Close()
+	tree, err := s.Tree(ctx, e.within)
+	if err != nil {
+		return "", err
+	}
+	return w.record(ctx, ref, salvaged{base: base, tree: tree, tips: tips, within: s.History, notes: append(notes, s.Notes...)})
 }
 
 // keepCommits imports the commits that e asks for. base is what the work tree is compared with.
-func (w *Workspace) keepCommits(ctx context.Context, v *view, e extent) (base string, tips, notes []string, err error) {
+func (w *Workspace) keepCommits(ctx context.Context, v *worktree.View, e extent) (base string, tips, notes []string, err error) {
 	var broken *Error
 	base, err = w.base(ctx, v)
 	if errors.As(err, &broken) {
-		notes = append(notes, broken.Error())
+		notes = append(notes, worktree.Unkept(ctx, w.mirror, "", broken))
 		base, err = w.base(ctx, nil)
 	}
 	if err != nil {
@@ -81,7 +93,7 @@ func (w *Workspace) keepCommits(ctx context.Context, v *view, e extent) (base st
 		for _, tip := range e.pick(v) {
 			id, err := w.keepCommit(ctx, v, tip)
 			if errors.As(err, &broken) {
-				notes = append(notes, fmt.Sprintf("commit %.12s not kept: %v", tip, broken))
+				notes = append(notes, worktree.Unkept(ctx, w.mirror, fmt.Sprintf("commit %.12s not kept: ", tip), broken))
 				continue
 			}
 			if err != nil {
@@ -97,16 +109,16 @@ func (w *Workspace) keepCommits(ctx context.Context, v *view, e extent) (base st
 	return base, tips, notes, err
 }
 
-func (w *Workspace) keepCommit(ctx context.Context, v *view, tip string) (string, error) {
+func (w *Workspace) keepCommit(ctx context.Context, v *worktree.View, tip string) (string, error) {
 	if tip == w.start {
 		return tip, nil
 	}
-	if err := v.importCommits(ctx, tip); err != nil {
+	if err := w.take(ctx, v, tip); err != nil {
 		return "", err
 	}
 	id, err := w.mirror.Resolve(ctx, tip) // a branch may be made to point at a tag, or worse
 	if errors.Is(err, git.ErrNoRef) {
-		return "", &Error{Problem: ProblemCorrupt, Detail: "it is no commit"}
+		return "", &Error{Problem: worktree.ProblemCorrupt, Detail: "it is no commit"}
 	}
 	return id, err
 }
@@ -134,25 +146,34 @@ func (w *Workspace) independent(ctx context.Context, tips []string, have string)
 	return kept, nil
 }
 
-func (w *Workspace) treeOfWork(ctx context.Context, base string) (tree string, notes []string, err error) {
-	s, err := newScan(ctx, w.mirror, w.spec.Dir, base)
-	if err != nil {
-		return "", nil, err
-	}
-	defer s.close()
-	tree, err = s.tree(ctx, 0)
-	return tree, s.notes, err
-}
-
 // salvaged is what there is to keep.
 type salvaged struct {
-	base, tree  string
-	tips, notes []string
+	base, tree string
+	tips       []string
+	within     []string // commits that keep what repositories within have
+	notes      []string
+}
+
+// one is the commit that has all of it, if there is one.
+func (s salvaged) one(baseTree string) string {
+	if s.tree != baseTree || len(s.tips) != 1 || len(s.within)+len(s.notes) > 0 {
+		return ""
+	}
+	return s.tips[0]
+}
+
+// message tells what couldn't be kept, too: the same about the same, so that it is told once.
+func (s salvaged) message(branch string) string {
+	message := "orch: salvaged from " + branch + "\n"
+	if len(s.notes) > 0 {
+		message += "\n" + strings.ReplaceAll(strings.Join(s.notes, "\n"), "\x00", " ") + "\n"
+	}
+	return message
 }
 
 func (s salvaged) parents() []string {
 	parents := []string{s.base}
-	for _, tip := range s.tips {
+	for _, tip := range slices.Concat(s.tips, s.within) {
 		if tip != s.base {
 			parents = append(parents, tip)
 		}
@@ -167,10 +188,10 @@ func (w *Workspace) keptBefore(ctx context.Context, ref, baseTree string, s salv
 		return "", err
 	}
 	last := list[len(list)-1].Commit
-	if s.tree == baseTree && len(s.tips) == 1 && s.tips[0] == last {
+	if s.one(baseTree) == last {
 		return last, nil
 	}
-	same, err := w.sameSalvage(ctx, last, s.tree, s.parents())
+	same, err := w.sameSalvage(ctx, last, s)
 	if err != nil || !same {
 		return "", err
 	}
@@ -187,10 +208,7 @@ func (w *Workspace) record(ctx context.Context, ref string, s salvaged) (string,
 	if err != nil && !errors.Is(err, git.ErrNoRef) {
 		return "", err
 	}
-	if s.tree == baseTree && len(s.tips) == 0 {
-		if len(s.notes) > 0 {
-			w.mirror.Git().Logger().WarnContext(ctx, "salvage left something out", slog.String("branch", w.spec.Branch), slog.Any("notes", s.notes))
-		}
+	if s.tree == baseTree && len(s.tips)+len(s.within)+len(s.notes) == 0 {
 		return former, nil
 	}
 	if former == "" {
@@ -199,8 +217,8 @@ func (w *Workspace) record(ctx context.Context, ref string, s salvaged) (string,
 		}
 	}
 	var id string
-	if s.tree == baseTree && len(s.tips) == 1 && len(s.notes) == 0 && (former == "" || former == s.tips[0]) {
-		id = s.tips[0]
+	if one := s.one(baseTree); one != "" && (former == "" || former == one) {
+		id = one
 	} else if id, err = w.salvageCommit(ctx, s, former); err != nil {
 		return "", err
 	}
@@ -223,7 +241,7 @@ func (w *Workspace) record(ctx context.Context, ref string, s salvaged) (string,
 func (w *Workspace) salvageCommit(ctx context.Context, s salvaged, former string) (string, error) {
 	parents := s.parents()
 	if former != "" {
-		same, err := w.sameSalvage(ctx, former, s.tree, parents)
+		same, err := w.sameSalvage(ctx, former, s)
 		if err != nil || same {
 			return former, err
 		}
@@ -233,20 +251,19 @@ func (w *Workspace) salvageCommit(ctx context.Context, s salvaged, former string
 	for _, parent := range parents {
 		args = append(args, "-p", parent)
 	}
-	message := "orch: salvaged from " + w.spec.Branch + "\n"
-	if len(s.notes) > 0 {
-		message += "\n" + strings.Join(s.notes, "\n") + "\n"
-	}
-	out, err := w.mirror.Git().Do(ctx, gitcmd.Call{GitDir: w.mirror.Dir(), Stdin: []byte(message), Args: args})
+	out, err := w.mirror.Git().Do(ctx, gitcmd.Call{GitDir: w.mirror.Dir(), Stdin: []byte(s.message(w.spec.Branch)), Args: args})
 	return strings.TrimSpace(string(out)), err
 }
 
-func (w *Workspace) sameSalvage(ctx context.Context, former, tree string, parents []string) (bool, error) {
+// sameSalvage says whether former keeps the same, and tells the same of what couldn't be kept.
+func (w *Workspace) sameSalvage(ctx context.Context, former string, s salvaged) (bool, error) {
 	c, err := w.mirror.Commit(ctx, former)
 	if err != nil {
 		return false, err
 	}
-	return c.Tree == tree && len(c.Parents) >= len(parents) && slices.Equal(c.Parents[:len(parents)], parents), nil
+	parents := s.parents()
+	return c.Tree == s.tree && c.Message == s.message(w.spec.Branch) &&
+		len(c.Parents) >= len(parents) && slices.Equal(c.Parents[:len(parents)], parents), nil
 }
 
 // Reset makes index and work tree the head of the workspace's branch, with HEAD on it and no merge or rebase under
@@ -266,63 +283,54 @@ func (w *Workspace) Reset(ctx context.Context, salvageRef string) error {
 }
 
 func (w *Workspace) reset(ctx context.Context, salvageRef string) error {
+	if err := w.Tidy(ctx); err != nil {
+		return err
+	}
 	if err := w.usable(ctx); err != nil {
 		return err
 	}
-	v, err := openView(ctx, w.mirror, w.spec.Dir)
+	v, err := worktree.Open(ctx, w.mirror, w.spec.Dir)
 	if err != nil {
 		return err
 	}
-	defer v.close()
-	head := v.refs[w.branchRef()]
+	defer v.Close()
+	head := v.Refs[w.branchRef()]
 	if err := w.checkGrown(ctx, v, head); err != nil {
 		return err
 	}
-	if err := v.importCommits(ctx, head); err != nil {
+	if err := w.take(ctx, v, head); err != nil {
 		return err
 	}
-	if _, err := w.salvage(ctx, salvageRef, extent{have: head, pick: (*view).checkedOut}); err != nil {
+	e := extent{have: head, pick: (*worktree.View).CheckedOut, within: v.Head != head}
+	if _, err := w.salvage(ctx, salvageRef, e); err != nil {
 		return err
 	}
-	s, err := newScan(ctx, w.mirror, w.spec.Dir, head)
+	return w.resetTree(ctx, head)
+}
+
+// resetTree makes the work tree that of the commit head. Where it can't be, as among files of another user, a new one can.
+func (w *Workspace) resetTree(ctx context.Context, head string) error {
+	s, err := worktree.Look(ctx, w.mirror, w.spec.Dir, head)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 	root, err := os.OpenRoot(w.spec.Dir)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	if err := s.removeUntracked(root); err != nil {
+	err = errors.Join(s.RemoveUntracked(root), s.Leave())
+	if errors.Is(err, fs.ErrPermission) {
+		return &Error{Problem: worktree.ProblemStrange, Detail: "something in the workspace can't be removed", Err: err}
+	}
+	if err != nil {
 		return err
 	}
-	if _, err := s.run(ctx, nil, "checkout-index", "-q", "-f", "-u", "-a"); err != nil {
+	if err := s.Rewrite(ctx); err != nil {
 		return err
 	}
-	if _, err := s.run(ctx, nil, "diff-files", "--quiet", "--ignore-submodules=dirty"); err != nil {
-		return fmt.Errorf("verify the work tree: %w", err)
-	}
-	return settle(root, s.index, w.branchRef())
-}
-
-// removeUntracked removes what is neither tracked nor ignored, and directories that are empty without it.
-func (s *scan) removeUntracked(root *os.Root) error {
-	for _, path := range s.untracked {
-		if strings.HasSuffix(path, "/") {
-			if err := git.RemoveAll(filepath.Join(s.work, path)); err != nil {
-				return err
-			}
-		} else if err := root.Remove(path); err != nil && reachable(s.work, path) {
-			return err
-		}
-		for dir := filepath.Dir(strings.TrimSuffix(path, "/")); dir != "."; dir = filepath.Dir(dir) {
-			if root.Remove(dir) != nil {
-				break
-			}
-		}
-	}
-	return nil
+	return settle(root, s.Index, w.branchRef())
 }
 
 // settle gives the workspace a new index, puts HEAD on ref, and forgets any operation that was under way. Everything is
@@ -334,12 +342,15 @@ func settle(root *os.Root, index, ref string) error {
 	}
 	defer func() { _ = content.Close() }()
 	for _, name := range []string{
-		"index.lock", "HEAD.lock", "config.lock", "MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "AUTO_MERGE", "CHERRY_PICK_HEAD",
+		"MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "AUTO_MERGE", "CHERRY_PICK_HEAD",
 		"REVERT_HEAD", "SQUASH_MSG", "REBASE_HEAD", "BISECT_LOG", "BISECT_START", "rebase-merge", "rebase-apply", "sequencer",
 	} {
 		if err := root.RemoveAll(filepath.Join(".git", name)); err != nil {
 			return err
 		}
+	}
+	if err := worktree.RemoveLocks(root); err != nil {
+		return err
 	}
 	if err := place(root, ".git/index", content); err != nil {
 		return err

@@ -9,8 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"orch/internal/git"
+	"orch/internal/git/worktree"
+	"orch/internal/lfs"
 )
 
 // Spec describes the workspace of one task.
@@ -50,6 +53,17 @@ func At(ctx context.Context, m *git.Mirror, spec Spec) (*Workspace, error) {
 	return w, nil
 }
 
+// Error says what happened to a workspace so that its branch can't be taken as it is.
+type Error = worktree.Error
+
+// Tidy is worktree.Tidy for the workspace. What can be kept of it is more afterwards.
+func (w *Workspace) Tidy(ctx context.Context) error {
+	if err := worktree.Tidy(ctx, w.mirror, w.spec.Dir); err != nil {
+		return fmt.Errorf("tidy workspace %s: %w", w.spec.Branch, err)
+	}
+	return nil
+}
+
 // Dir is where the workspace is.
 func (w *Workspace) Dir() string { return w.spec.Dir }
 
@@ -70,6 +84,10 @@ func (w *Workspace) open(ctx context.Context) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0:
 		return w.make(ctx)
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrPermission):
+		if err := w.Tidy(ctx); err != nil { // and go on with what is there then
+			return err
+		}
 	case err != nil:
 		return err
 	}
@@ -97,17 +115,17 @@ func (w *Workspace) settleStart(ctx context.Context) error {
 
 // usable says whether what is there is a workspace that an agent can go on in.
 func (w *Workspace) usable(ctx context.Context) error {
-	v, err := openView(ctx, w.mirror, w.spec.Dir)
+	v, err := worktree.Open(ctx, w.mirror, w.spec.Dir)
 	if err != nil {
 		return err
 	}
-	defer v.close()
-	head, ok := v.refs[w.branchRef()]
+	defer v.Close()
+	head, ok := v.Refs[w.branchRef()]
 	if !ok {
 		return w.branchDeleted()
 	}
-	if _, err := w.mirror.Git().Run(ctx, v.dir, nil, "rev-parse", "--verify", "--quiet", head+"^{tree}"); err != nil {
-		return corrupt("the branch's commit can't be read", err)
+	if _, err := v.Run(ctx, "rev-parse", "--verify", "--quiet", head+"^{tree}"); err != nil {
+		return worktree.Corrupt("the branch's commit can't be read", err)
 	}
 	return nil
 }
@@ -187,12 +205,12 @@ func (w *Workspace) Head(ctx context.Context) (string, error) {
 }
 
 func (w *Workspace) importHead(ctx context.Context) (string, error) {
-	v, err := openView(ctx, w.mirror, w.spec.Dir)
+	v, err := worktree.Open(ctx, w.mirror, w.spec.Dir)
 	if err != nil {
 		return "", err
 	}
-	defer v.close()
-	head, ok := v.refs[w.branchRef()]
+	defer v.Close()
+	head, ok := v.Refs[w.branchRef()]
 	if !ok {
 		return "", w.branchDeleted()
 	}
@@ -203,50 +221,91 @@ func (w *Workspace) importHead(ctx context.Context) (string, error) {
 	if err != nil && !errors.Is(err, git.ErrNoRef) || known == head {
 		return known, err
 	}
-	if err := v.importCommits(ctx, head); err != nil {
+	if err := w.take(ctx, v, head); err != nil {
 		return "", err
 	}
 	return head, w.mirror.SetRef(ctx, w.branchRef(), head, "")
 }
 
+// take imports a commit, and with it the contents of large files which git-lfs keeps beside the repository: where the
+// commit goes, they have to go too.
+func (w *Workspace) take(ctx context.Context, v *worktree.View, id string) error {
+	if err := v.Import(ctx, id); err != nil {
+		return err
+	}
+	from := lfs.Of(filepath.Join(w.spec.Dir, ".git"))
+	if !from.Exists() {
+		return nil
+	}
+	pointers, err := w.mirror.Pointers(ctx, id, w.start)
+	if err != nil {
+		return err
+	}
+	missing, err := lfs.Of(w.mirror.Dir()).Carry(ctx, from, pointers)
+	for _, p := range missing {
+		w.mirror.Git().Logger().WarnContext(ctx, "an LFS object of a workspace isn't there",
+			slog.String("branch", w.spec.Branch), slog.String("oid", p.OID), slog.Int64("size", p.Size))
+	}
+	return err
+}
+
+// Continue makes the workspace one in which an agent can go on where it was interrupted: nothing in it changes, but that
+// what a killed git left in the way of the next one goes. Its branch is imported as by Head, whose errors it has.
+func (w *Workspace) Continue(ctx context.Context) error {
+	if err := w.Tidy(ctx); err != nil {
+		return err
+	}
+	if _, err := w.Head(ctx); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(w.spec.Dir)
+	if err == nil {
+		err = errors.Join(worktree.RemoveLocks(root), root.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("continue in workspace %s: %w", w.spec.Branch, err)
+	}
+	return nil
+}
+
 // checkHead compares the branch with where the workspace's HEAD is and where the branch started.
-func (w *Workspace) checkHead(ctx context.Context, v *view, head string) error {
-	if err := w.checkGrown(ctx, v, head); err != nil || v.head == head {
+func (w *Workspace) checkHead(ctx context.Context, v *worktree.View, head string) error {
+	if err := w.checkGrown(ctx, v, head); err != nil || v.Head == head {
 		return err
 	}
 	where := "a detached HEAD"
-	if v.on != "" {
-		where = "the branch " + strings.TrimPrefix(v.on, "refs/heads/")
+	if v.On != "" {
+		where = "the branch " + strings.TrimPrefix(v.On, "refs/heads/")
 	}
-	if v.head == "" {
-		return &Error{Problem: ProblemOtherBranch, Detail: "the workspace is on " + where + ", which has no commit"}
+	if v.Head == "" {
+		return &Error{Problem: worktree.ProblemOtherBranch, Detail: "the workspace is on " + where + ", which has no commit"}
 	}
-	contained, err := git.IsAncestor(ctx, w.mirror.Git(), v.dir, v.head, head)
+	contained, err := git.IsAncestor(ctx, w.mirror.Git(), v.Dir, v.Head, head)
 	if err != nil {
-		return corrupt("the workspace's HEAD can't be read", err)
+		return worktree.Corrupt("the workspace's HEAD can't be read", err)
 	}
 	if !contained {
 		return &Error{
-			Problem: ProblemOtherBranch,
+			Problem: worktree.ProblemOtherBranch,
 			Detail: fmt.Sprintf("the workspace is on %s with commits, up to %.12s, that the branch %s doesn't have",
-				where, v.head, w.spec.Branch),
+				where, v.Head, w.spec.Branch),
 		}
 	}
 	return nil
 }
 
 // checkGrown says whether the branch, at head, still builds on where it started.
-func (w *Workspace) checkGrown(ctx context.Context, v *view, head string) error {
+func (w *Workspace) checkGrown(ctx context.Context, v *worktree.View, head string) error {
 	if head == w.start {
 		return nil
 	}
-	grown, err := git.IsAncestor(ctx, w.mirror.Git(), v.dir, w.start, head)
+	grown, err := git.IsAncestor(ctx, w.mirror.Git(), v.Dir, w.start, head)
 	if err != nil {
-		return corrupt("the branch's history can't be read", err)
+		return worktree.Corrupt("the branch's history can't be read", err)
 	}
 	if !grown {
 		return &Error{
-			Problem: ProblemRewritten,
+			Problem: worktree.ProblemRewritten,
 			Detail: fmt.Sprintf("the branch %s, now at %.12s, no longer builds on the commit %.12s it started from",
 				w.spec.Branch, head, w.start),
 		}
@@ -254,35 +313,63 @@ func (w *Workspace) checkGrown(ctx context.Context, v *view, head string) error 
 	return nil
 }
 
-// Dirty has the paths that differ from the commit which is checked out, or are neither tracked nor ignored; sorted.
+// Dirty has the paths that differ from the commit which is checked out, or are neither tracked nor ignored; sorted. A
+// repository within whose own files do ends in a slash.
 func (w *Workspace) Dirty(ctx context.Context) ([]string, error) {
-	v, err := openView(ctx, w.mirror, w.spec.Dir)
+	var dirty []string
+	err := w.changes(ctx, func(s *worktree.Scan) error {
+		dirty = s.Dirty()
+		return nil
+	})
+	return dirty, err
+}
+
+// Clean says whether nothing but commits of branches would be lost with the workspace: nothing is dirty, and repositories
+// within have no commits of their own.
+func (w *Workspace) Clean(ctx context.Context) (bool, error) {
+	clean := false
+	err := w.changes(ctx, func(s *worktree.Scan) (err error) {
+		clean, err = s.Clean(ctx)
+		return err
+	})
+	return clean, err
+}
+
+// changes looks at how the work tree differs from what is checked out.
+func (w *Workspace) changes(ctx context.Context, look func(*worktree.Scan) error) error {
+	v, err := worktree.Open(ctx, w.mirror, w.spec.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("look for changes in workspace %s: %w", w.spec.Branch, err)
+		return fmt.Errorf("look for changes in workspace %s: %w", w.spec.Branch, err)
 	}
-	defer v.close()
+	defer v.Close()
 	base, err := w.base(ctx, v)
 	if err != nil {
-		return nil, fmt.Errorf("look for changes in workspace %s: %w", w.spec.Branch, err)
+		return fmt.Errorf("look for changes in workspace %s: %w", w.spec.Branch, err)
 	}
-	s, err := newScan(ctx, w.mirror, w.spec.Dir, base)
+	if err := worktree.Unblocked(w.spec.Dir, "."); err != nil {
+		return fmt.Errorf("look for changes in workspace %s: %w", w.spec.Branch, err)
+	}
+	s, err := worktree.Look(ctx, w.mirror, w.spec.Dir, base)
+	if err == nil {
+		defer s.Close()
+		err = look(s)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("look for changes in workspace %s: %w", w.spec.Branch, err)
+		return fmt.Errorf("look for changes in workspace %s: %w", w.spec.Branch, err)
 	}
-	defer s.close()
-	return s.dirty(), nil
+	return nil
 }
 
 // base is the commit, imported, to compare the work tree with: what is checked out, or else the branch as it is known.
-func (w *Workspace) base(ctx context.Context, v *view) (string, error) {
-	if v != nil && v.head == w.start {
+func (w *Workspace) base(ctx context.Context, v *worktree.View) (string, error) {
+	if v != nil && v.Head == w.start {
 		return w.start, nil
 	}
 	known, err := w.resume(ctx)
-	if err != nil || v == nil || v.head == "" || v.head == known {
+	if err != nil || v == nil || v.Head == "" || v.Head == known {
 		return known, err
 	}
-	return v.head, v.importCommits(ctx, v.head)
+	return v.Head, v.Import(ctx, v.Head)
 }
 
 // Remove removes the workspace of a branch at dir, in whatever state it is. Whoever calls it has salvaged what was in it;
@@ -300,7 +387,7 @@ func (w *Workspace) remove(ctx context.Context) error {
 	if err := w.setAside(); err != nil {
 		return err
 	}
-	for _, purpose := range []string{"old", "new"} {
+	for _, purpose := range []string{"old", "new", "file"} {
 		if err := git.RemoveAll(git.Hidden(w.spec.Dir, purpose)); err != nil {
 			return err
 		}
@@ -324,7 +411,7 @@ func (w *Workspace) branchRef() string { return "refs/heads/" + w.spec.Branch }
 func (w *Workspace) startRef() string  { return "refs/orch/start/" + w.spec.Branch }
 
 func (w *Workspace) branchDeleted() error {
-	return &Error{Problem: ProblemBranchDeleted, Detail: "the branch " + w.spec.Branch + " was deleted in the workspace"}
+	return &Error{Problem: worktree.ProblemBranchDeleted, Detail: "the branch " + w.spec.Branch + " was deleted in the workspace"}
 }
 
 // configValue quotes s as the value of a configuration key.

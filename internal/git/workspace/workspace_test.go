@@ -12,6 +12,7 @@ import (
 	"orch/internal/git"
 	"orch/internal/git/gitcmd"
 	"orch/internal/git/workspace"
+	"orch/internal/git/worktree"
 	"orch/internal/testgit"
 )
 
@@ -120,29 +121,29 @@ func TestHeadSaysWhatHappened(t *testing.T) {
 	tests := []struct {
 		name string
 		do   func(agent *testgit.Repo)
-		want workspace.Problem // "" when the branch is fine
-		kept string            // a file that salvage must have
+		want worktree.Problem // "" when the branch is fine
+		kept string           // a file that salvage must have
 	}{
 		{"detached on the branch", func(a *testgit.Repo) { a.Git("checkout", "-q", "--detach") }, "", "work"},
 		{"detached on the start", func(a *testgit.Repo) { a.Git("checkout", "-q", "--detach", "HEAD~") }, "", "work"},
 		{"detached with work", func(a *testgit.Repo) {
 			a.Git("checkout", "-q", "--detach")
 			a.Commit("more", map[string]string{"more": "m"})
-		}, workspace.ProblemOtherBranch, "more"},
+		}, worktree.ProblemOtherBranch, "more"},
 		{"another branch", func(a *testgit.Repo) {
 			a.Git("checkout", "-q", "-b", "feature")
 			a.Commit("more", map[string]string{"more": "m"})
-		}, workspace.ProblemOtherBranch, "more"},
-		{"an orphan branch", func(a *testgit.Repo) { a.Git("checkout", "-q", "--orphan", "empty") }, workspace.ProblemOtherBranch, "work"},
+		}, worktree.ProblemOtherBranch, "more"},
+		{"an orphan branch", func(a *testgit.Repo) { a.Git("checkout", "-q", "--orphan", "empty") }, worktree.ProblemOtherBranch, "work"},
 		{"branch deleted", func(a *testgit.Repo) {
 			a.Git("checkout", "-q", "--detach")
 			a.Git("branch", "-D", "orch/k")
-		}, workspace.ProblemBranchDeleted, "work"},
+		}, worktree.ProblemBranchDeleted, "work"},
 		{"history rewritten", func(a *testgit.Repo) {
 			a.Git("checkout", "-q", "--orphan", "fresh")
 			a.Commit("all in one", map[string]string{"more": "m"})
 			a.Git("branch", "-q", "-M", "orch/k")
-		}, workspace.ProblemRewritten, "more"},
+		}, worktree.ProblemRewritten, "more"},
 		{"amended", func(a *testgit.Repo) { a.Git("commit", "-q", "--amend", "-m", "better") }, "", "work"},
 		{"collected", func(a *testgit.Repo) { a.Git("gc", "-q", "--prune=now", "--aggressive") }, "", "work"},
 		{"repacked without borrowing", func(a *testgit.Repo) {
@@ -151,28 +152,28 @@ func TestHeadSaysWhatHappened(t *testing.T) {
 		}, "", "work"},
 		{"borrowing from elsewhere", func(a *testgit.Repo) {
 			a.Write(map[string]string{".git/objects/info/alternates": "/somewhere/else\n"})
-		}, workspace.ProblemStrange, "work"},
-		{"repository removed", func(a *testgit.Repo) { a.Remove(".git") }, workspace.ProblemNoRepository, "work"},
+		}, worktree.ProblemStrange, "work"},
+		{"repository removed", func(a *testgit.Repo) { a.Remove(".git") }, worktree.ProblemNoRepository, "work"},
 		{"repository made anew", func(a *testgit.Repo) {
 			a.Remove(".git")
 			a.Git("init", "-q", "-b", "main")
 			a.Commit("all", nil)
-		}, workspace.ProblemBranchDeleted, "work"},
+		}, worktree.ProblemBranchDeleted, "work"},
 		{"a file for .git", func(a *testgit.Repo) {
 			a.Remove(".git")
 			a.Write(map[string]string{".git": "gitdir: /etc\n"})
-		}, workspace.ProblemStrange, "work"},
+		}, worktree.ProblemStrange, "work"},
 		{"a link for .git", func(a *testgit.Repo) {
 			_ = os.Rename(filepath.Join(a.Dir, ".git"), filepath.Join(a.Dir, "moved"))
 			a.Symlink("moved", ".git")
-		}, workspace.ProblemStrange, "work"},
-		{"no objects", func(a *testgit.Repo) { a.Remove(".git/objects") }, workspace.ProblemNoRepository, "work"},
-		{"torn HEAD", func(a *testgit.Repo) { a.Write(map[string]string{".git/HEAD": "ref: ../../x"}) }, workspace.ProblemCorrupt, "work"},
-		{"torn branch", func(a *testgit.Repo) { a.Write(map[string]string{".git/refs/heads/orch/k": "???"}) }, workspace.ProblemBranchDeleted, "work"},
+		}, worktree.ProblemStrange, "work"},
+		{"no objects", func(a *testgit.Repo) { a.Remove(".git/objects") }, worktree.ProblemNoRepository, "work"},
+		{"torn HEAD", func(a *testgit.Repo) { a.Write(map[string]string{".git/HEAD": "ref: ../../x"}) }, worktree.ProblemCorrupt, "work"},
+		{"torn branch", func(a *testgit.Repo) { a.Write(map[string]string{".git/refs/heads/orch/k": "???"}) }, worktree.ProblemBranchDeleted, "work"},
 		{"a branch to nowhere", func(a *testgit.Repo) {
 			a.Write(map[string]string{".git/refs/heads/orch/k": strings.Repeat("1", 40) + "\n"})
-		}, workspace.ProblemCorrupt, "work"},
-		{"workspace gone", func(a *testgit.Repo) { a.Remove("") }, workspace.ProblemGone, ""},
+		}, worktree.ProblemCorrupt, "work"},
+		{"workspace gone", func(a *testgit.Repo) { a.Remove("") }, worktree.ProblemGone, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -301,7 +302,7 @@ func TestAtLooksOnly(t *testing.T) {
 	agent.Remove(".git")
 	looked := must[*workspace.Workspace](t)(workspace.At(t.Context(), f.mirror, workspace.Spec{Dir: w.Dir(), Branch: "orch/k"}))
 	_, err := looked.Head(t.Context())
-	wantProblem(t, err, workspace.ProblemNoRepository)
+	wantProblem(t, err, worktree.ProblemNoRepository)
 	if _, err := os.Lstat(filepath.Join(w.Dir(), ".git")); !os.IsNotExist(err) {
 		t.Error("made anew")
 	}
