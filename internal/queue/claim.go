@@ -144,7 +144,7 @@ func (q *Queue) claimOnce(ctx context.Context, h *holder, req ClaimRequest, lost
 
 // grantSQL locks the first of the candidates that are still to be had, in their order, and no more than wanted. The
 // state is compared as a text: no index fits that, so no plan finds a job by anything but its id.
-var grantSQL = numbered(`
+const grantSQL = `
 with picked as materialized (
 	select job.id from unnest(@ids::bigint[]) as c (id) cross join lateral (
 		select id from jobs j
@@ -159,7 +159,7 @@ update jobs set state = 'running', attempt = attempt + 1, epoch = epoch + 1,
 	lease_expires_at = clock_timestamp() + make_interval(secs => @ttl),
 	heartbeat_at = clock_timestamp(), started_at = clock_timestamp(), phase = null
 where id = any(array(select id from picked))
-returning ` + grantedColumns)
+returning ` + grantedColumns
 
 // grantedColumns are those that a grant finds or that the server fills in; the others are the worker's, or empty.
 const grantedColumns = `id, kind, lane, repo, args, priority, run_at, attempt, max_attempts, recoveries, epoch, task_id, run_id, pinned_root,
@@ -187,7 +187,7 @@ func (q *Queue) grant(ctx context.Context, on batcher, req ClaimRequest, found [
 	leases := make([]*Lease, 0, min(req.Limit, len(found)))
 	sent := bootTime()
 	batch := byIndex()
-	grantSQL.queue(batch, pgx.NamedArgs{
+	queueNamed(batch, grantSQL, pgx.NamedArgs{
 		"ids": ids, "limit": req.Limit, "lane": req.Lane, "repos": req.repos(), "worker": w.ID, "root": w.RootID, "host": w.Host,
 		"boot": w.BootID, "pid": w.PID, "pid_started": w.PIDStartedAt, "ttl": seconds(q.cfg.LeaseTTL),
 	}).Query(func(rows pgx.Rows) (err error) {

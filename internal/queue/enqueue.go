@@ -54,13 +54,13 @@ func (q *Queue) Enqueue(ctx context.Context, in Insert) (Inserted, error) {
 	return enqueue(ctx, q.pool, in) // one statement is a transaction, in one round trip
 }
 
-var insertSQL = numbered(`
+const insertSQL = `
 with added as (
 	insert into jobs (kind, lane, repo, args, priority, run_at, max_attempts, dedupe_key, concurrency_key, task_id, pinned_root)
 	values (@kind, @lane, @repo, @args, @priority, coalesce(@run_at, now()), @max_attempts, @dedupe, @concurrency, @task, @pinned)
 	on conflict (dedupe_key) where dedupe_key is not null and state in ('queued', 'running') do nothing
 	returning id, lane)
-select id, case when ` + db.NotifyRoom + ` then pg_notify('` + ChannelJobs + `', lane)::text end from added`)
+select id, case when ` + db.NotifyRoom + ` then pg_notify('` + ChannelJobs + `', lane)::text end from added`
 
 // EnqueueTx queues a job when tx commits, and wakes the workers of its lane then. With a dedupe key that a live job
 // has, nothing is queued and that job's id is returned. tx must be READ COMMITTED, as all of orch's are.
@@ -78,11 +78,12 @@ func enqueue(ctx context.Context, on rowQuerier, in Insert) (Inserted, error) {
 	if err != nil {
 		return Inserted{}, fmt.Errorf("enqueue %s job: %w", in.Kind, err)
 	}
+	sql, numbered := number(insertSQL, args)
 	// The twin may end between the two statements: then there is room, or a new twin.
 	for range dedupeTries {
 		var out Inserted
 		var told *string
-		err := on.QueryRow(ctx, insertSQL.sql, insertSQL.args(args)...).Scan(&out.ID, &told)
+		err := on.QueryRow(ctx, sql, numbered...).Scan(&out.ID, &told)
 		if err == nil {
 			return out, nil
 		}

@@ -16,14 +16,14 @@ const flushLimitsSQL = `select set_config('lock_timeout', '1s', true), set_confi
 
 // flushSQL takes one statement for each epoch: an array without a join has the same plan whatever the statistics
 // say, along the index, in the order of the ids.
-var flushSQL = numbered(`with ended as (update jobs set ` + setSucceeded + `
+const flushSQL = `with ended as (update jobs set ` + setSucceeded + `
 	where id = any(@ids) and state = 'running' and worker_id = @worker and epoch = @epoch
 	returning id, kind
 ), counted as (
 	insert into job_totals as t (kind, state, shard, total)
 	select kind, 'succeeded', @shard, count(*) from ended group by kind order by kind
 	on conflict (kind, state, shard) do update set total = t.total + excluded.total)
-select id from ended`)
+select id from ended`
 
 // written is what a transaction did for a batch.
 type written struct {
@@ -124,7 +124,7 @@ func (c *Completer) endJobs(ctx context.Context, on batcher, batch []*completion
 	for _, epoch := range slices.Sorted(maps.Keys(byEpoch)) {
 		ids := slices.Sorted(slices.Values(byEpoch[epoch]))
 		args := pgx.NamedArgs{"ids": ids, "epoch": epoch, "worker": c.worker.ID, "shard": int(c.worker.ID[0]) % shards}
-		flushSQL.queue(sent, args).Query(func(rows pgx.Rows) error {
+		queueNamed(sent, flushSQL, args).Query(func(rows pgx.Rows) error {
 			g := grant{epoch: epoch}
 			_, err := pgx.ForEachRow(rows, []any{&g.id}, func() error { took[g] = true; return nil })
 			return err

@@ -71,7 +71,7 @@ const (
 )
 
 // listSQL lists the levels that have rows, one index probe each.
-var listSQL = numbered(`
+const listSQL = `
 with recursive level (kind, root, keyed, repo, priority) as (
 	select l.kind, l.root, l.keyed, first.repo, first.priority
 	from (select * from unnest(@kinds::text[]) as kind, unnest(@roots::uuid[]) as root, unnest(array[false, true]) as keyed) l
@@ -87,12 +87,12 @@ with recursive level (kind, root, keyed, repo, priority) as (
 		 order by repo, priority desc limit 1)
 		limit 1) next)
 select kind, root, keyed, repo, priority from level
-where root = @root or repo = any(@repos::text[])`)
+where root = @root or repo = any(@repos::text[])`
 
 // walkSQL finds due jobs, without locking them: of each level the first that are to be had, and those that are
 // followed. Of a key only the first job is one: its second would be next while another claimer has the first locked.
 // The key of the row before spares most of a crowd the two probes.
-var walkSQL = numbered(`
+const walkSQL = `
 select l.n, job.id, l.priority, job.run_at, job.key
 from ` + knownLevels + `
 cross join lateral (
@@ -109,11 +109,11 @@ union all
 		and kind = any(@handled::text[]) and run_at <= now()
 	order by priority desc, run_at, id) k
 where k.key is null or ` + keyIsFree + `
-limit @many)`)
+limit @many)`
 
 // keysSQL goes from key to key in the lane, one index probe each, and finds the first due job of those that are free.
 // It does so only when a level has more due rows than walkSQL looks at: they may all wait for a few keys.
-var keysSQL = numbered(`
+const keysSQL = `
 with recursive crowded as materialized (
 	select l.* from ` + knownLevels + `
 	where l.keyed and exists (
@@ -133,7 +133,7 @@ with recursive crowded as materialized (
 select k.key, k.nth, job.n, job.id, job.priority, job.run_at
 from k left join lateral (
 	select l.n, l.priority, first.id, first.run_at
-	from (select * from crowded where ` + keyIsFree + ` offset 0) l cross join lateral (` + firstOfKey + `) first) job on true`)
+	from (select * from crowded where ` + keyIsFree + ` offset 0) l cross join lateral (` + firstOfKey + `) first) job on true`
 
 // visitedSQL counts the entries and pages of the indexes that this session has visited, entries of dead rows too. Where
 // track_counts is off it answers 0, and every look counts as cheap.

@@ -16,38 +16,94 @@ type PauseScope string
 
 // The scopes of a pause.
 const (
-	PauseLane PauseScope = "lane"
-	PauseRepo PauseScope = "repo"
+	PauseLane  PauseScope = "lane"
+	PauseRepo  PauseScope = "repo"
+	PauseAgent PauseScope = "agent"
 )
 
-var errBadPause = errors.New("a pause names a lane or a repository")
+var errBadPause = errors.New("a pause names a lane, a repository or an agent")
 
-// Pause holds back the queued jobs of a lane or of a repository until somebody resumes it. What runs goes on, and so
-// does a job whose run may be alive: it is claimed and followed to its end.
+// Pause holds something back until somebody resumes it, or until it is over by itself. That of a lane or a repository
+// holds back queued jobs: what runs goes on, and so does a job whose run may be alive; it is claimed and followed to its
+// end. That of an agent is asked for by those who would start it, with AgentPauses: which agent a job is for shows only
+// when it is done, since another may take over.
 type Pause struct {
 	Scope  PauseScope `db:"scope"`
 	Name   string     `db:"name"`
 	Reason string     `db:"reason"`
 	Actor  string     `db:"actor"`
 	At     time.Time  `db:"at"` // by the database's clock, whatever Pause was given
+	// Code says what a run of the agent met, such as quota; it is empty when a person paused.
+	Code string `db:"code"`
+	// Until is when it is over; nil when somebody has to resume.
+	Until *time.Time `db:"until"`
 }
 
-// Pause begins a pause, or gives one that has begun another reason. No claim that is sent after its return takes what
-// is paused.
+func (p Pause) valid() bool {
+	return p.Name != "" && (p.Scope == PauseLane || p.Scope == PauseRepo || p.Scope == PauseAgent)
+}
+
+func (p Pause) args() pgx.NamedArgs {
+	return pgx.NamedArgs{
+		"scope": string(p.Scope), "name": p.Name, "reason": storable(p.Reason), "actor": storable(p.Actor),
+		"code": orNull(p.Code), "until": p.Until,
+	}
+}
+
+const (
+	pauseSQL = `
+insert into pauses (scope, name, reason, actor, code, until) values (@scope, @name, @reason, @actor, @code, @until)
+on conflict (scope, name) do update set
+	reason = excluded.reason, actor = excluded.actor, at = excluded.at, code = excluded.code, until = excluded.until`
+
+	inForce = `(pauses.until is null or pauses.until > clock_timestamp())`
+
+	// stronger lets a pause by the system replace another: one that is over, and one of the system's own that ends earlier.
+	stronger = ` where not ` + inForce + ` or pauses.code is not null and pauses.until is not null
+	and (excluded.until is null or excluded.until > pauses.until)`
+
+	selectPauses = `select scope, name, reason, actor, at, coalesce(code, '') as code, until from pauses where ` + inForce
+)
+
+// Pause begins a pause by a person, or gives one that has begun another reason. No claim that is sent after its return
+// takes what is paused.
 func (q *Queue) Pause(ctx context.Context, p Pause) error {
-	if (p.Scope != PauseLane && p.Scope != PauseRepo) || p.Name == "" {
+	if !p.valid() || p.Code != "" || p.Until != nil {
 		return fmt.Errorf("pause %s %q: %w", p.Scope, p.Name, errBadPause)
 	}
 	ctx, cancel := q.bounded(ctx)
 	defer cancel()
-	_, err := q.pool.Exec(ctx, `
-insert into pauses (scope, name, reason, actor) values (@scope, @name, @reason, @actor)
-on conflict (scope, name) do update set reason = excluded.reason, actor = excluded.actor, at = excluded.at`,
-		pgx.NamedArgs{"scope": string(p.Scope), "name": p.Name, "reason": storable(p.Reason), "actor": storable(p.Actor)})
-	if err != nil {
+	if _, err := q.pool.Exec(ctx, pauseSQL, p.args()); err != nil {
 		return fmt.Errorf("pause %s %q: %w", p.Scope, p.Name, err)
 	}
 	return nil
+}
+
+// PauseTx pauses an agent because of what a run of its met, in the transaction that acts on that run. A person's pause
+// stays as it is; of two others the one that ends later, or never by itself, holds. It answers whether p does.
+func PauseTx(ctx context.Context, tx pgx.Tx, p Pause) (bool, error) {
+	if !p.valid() || p.Scope != PauseAgent || p.Code == "" {
+		return false, fmt.Errorf("pause %s %q for %q: %w", p.Scope, p.Name, p.Code, errBadPause)
+	}
+	tag, err := tx.Exec(ctx, pauseSQL+stronger, p.args())
+	if err != nil {
+		return false, fmt.Errorf("pause %s %q: %w", p.Scope, p.Name, err)
+	}
+	return tag.RowsAffected() == 1, nil
+}
+
+// WaitingForAgent is what a job waits for whose agent is paused. Resume makes such jobs due.
+func WaitingForAgent(name string) string { return waitingForAgent + name }
+
+const waitingForAgent = "agent_paused:"
+
+// AgentPauses lists the pauses of these agents that are in force.
+func (q *Queue) AgentPauses(ctx context.Context, names []string) ([]Pause, error) {
+	pauses, err := collect[Pause](ctx, q, selectPauses+` and scope = 'agent' and name = any($1) order by name`, names)
+	if err != nil {
+		return nil, fmt.Errorf("list pauses of agents: %w", err)
+	}
+	return pauses, nil
 }
 
 // wakeAllSQL wakes every lane that has queued jobs, one index probe each.
@@ -59,17 +115,30 @@ with recursive waiting (lane) as (
 		select lane from jobs where state = 'queued' and lane > w.lane order by lane limit 1) next)
 select pg_notify('` + ChannelJobs + `', lane) from waiting where ` + db.NotifyRoom
 
+// dueSQL makes jobs due that wait for $1. One that somebody has locked is about to move anyway.
+const dueSQL = `
+update jobs set run_at = clock_timestamp() where id in (
+	select id from jobs where state = 'queued' and phase = $1 and run_at > clock_timestamp() for update skip locked)`
+
 // Resume ends a pause and wakes the workers. It answers false when there was none.
 func (q *Queue) Resume(ctx context.Context, scope PauseScope, name string) (bool, error) {
 	ctx, cancel := q.bounded(ctx)
 	defer cancel()
 	resumed := false
 	err := db.InTx(ctx, q.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `delete from pauses where scope = $1 and name = $2`, string(scope), name)
-		if err != nil || tag.RowsAffected() == 0 {
+		resumed = false
+		err := tx.QueryRow(ctx, `delete from pauses where scope = $1 and name = $2 returning `+inForce, string(scope), name).Scan(&resumed)
+		if isNoRows(err) {
+			return nil
+		}
+		if err != nil || !resumed {
 			return err
 		}
-		resumed = true
+		if scope == PauseAgent {
+			if _, err := tx.Exec(ctx, dueSQL, WaitingForAgent(name)); err != nil {
+				return err
+			}
+		}
 		_, err = tx.Exec(ctx, wakeAllSQL)
 		return err
 	})
@@ -81,7 +150,7 @@ func (q *Queue) Resume(ctx context.Context, scope PauseScope, name string) (bool
 
 // Pauses lists what is paused.
 func (q *Queue) Pauses(ctx context.Context) ([]Pause, error) {
-	pauses, err := collect[Pause](ctx, q, `select scope, name, reason, actor, at from pauses order by scope, name`)
+	pauses, err := collect[Pause](ctx, q, selectPauses+` order by scope, name`)
 	if err != nil {
 		return nil, fmt.Errorf("list pauses: %w", err)
 	}

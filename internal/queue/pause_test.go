@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -92,7 +93,7 @@ func TestPauseAgainIsAnotherReason(t *testing.T) {
 	}
 	equal(t, "first", pauses[0], queue.Pause{Scope: queue.PauseLane, Name: "lane", Reason: "broken", Actor: "me"})
 	equal(t, "second", pauses[1], queue.Pause{Scope: queue.PauseRepo, Name: "a", Reason: "still\uFFFD broken", Actor: "you"})
-	for _, p := range []queue.Pause{{Scope: queue.PauseRepo}, {Scope: "agent", Name: "x"}, {Name: "x"}} {
+	for _, p := range []queue.Pause{{Scope: queue.PauseRepo}, {Scope: "person", Name: "x"}, {Name: "x"}, {Scope: queue.PauseAgent, Name: "x", Code: "quota"}} {
 		if err := b.q.Pause(t.Context(), p); err == nil {
 			t.Fatalf("%+v was taken", p)
 		}
@@ -114,4 +115,136 @@ func TestResumeWakesTheLanesThatWait(t *testing.T) {
 	equal(t, "again", b.resume(queue.PauseRepo, "x"), false)
 	b.enqueue(queue.Insert{Lane: "c"})
 	equal(t, "next to be told", heard().Payload, "c") // so nothing was told in vain
+}
+
+// meets pauses the agent coder because of what a run met.
+func (b *bench) meets(code string, until *time.Time) (holds bool) {
+	b.t.Helper()
+	b.no(pgx.BeginFunc(b.t.Context(), b.pool, func(tx pgx.Tx) (err error) {
+		holds, err = queue.PauseTx(b.t.Context(), tx, queue.Pause{
+			Scope: queue.PauseAgent, Name: "coder", Reason: "it said " + code, Actor: "orch", Code: code, Until: until,
+		})
+		return err
+	}))
+	return holds
+}
+
+func (b *bench) agentPause(name string) *queue.Pause {
+	b.t.Helper()
+	pauses, err := b.q.AgentPauses(b.t.Context(), []string{"other", name})
+	b.no(err)
+	if len(pauses) == 0 {
+		return nil
+	}
+	return &pauses[0]
+}
+
+// now is the database's clock, which decides.
+func (b *bench) now() (now time.Time) {
+	b.t.Helper()
+	b.no(b.pool.QueryRow(b.t.Context(), `select clock_timestamp()`).Scan(&now))
+	return now
+}
+
+func TestPauseOfAnAgentEndsByItself(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	job := b.enqueue(queue.Insert{})
+	until := b.now().Add(time.Hour)
+	equal(t, "paused", b.meets("quota", &until), true)
+	equal(t, "of another agent", b.agentPause("tester") == nil, true)
+	p := b.agentPause("coder")
+	equal(t, "code", p.Code, "quota")
+	equal(t, "until", p.Until.Equal(until), true)
+	equal(t, "claimed", b.one(b.w).Job().ID, job) // it is not the claim that asks
+	b.exec(`update pauses set until = clock_timestamp()`)
+	equal(t, "in force when its time has come", b.agentPause("coder") == nil, true)
+	pauses, err := b.q.Pauses(t.Context())
+	b.no(err)
+	equal(t, "listed then", len(pauses), 0)
+	equal(t, "resumed then", b.resume(queue.PauseAgent, "coder"), false)
+	over := b.now()
+	equal(t, "paused again", b.meets("quota", &until), true)
+	b.exec(`update pauses set until = clock_timestamp()`)
+	equal(t, "paused until a time that has passed", b.meets("quota", &over), true)
+	equal(t, "in force", b.agentPause("coder") == nil, true)
+}
+
+func TestPersonsPauseOutlivesAReset(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	until := b.now().Add(time.Hour)
+	b.pause(queue.PauseAgent, "coder")
+	equal(t, "met quota", b.meets("quota", &until), false)
+	equal(t, "met auth", b.meets("auth", nil), false)
+	p := b.agentPause("coder")
+	equal(t, "whose", p.Actor+p.Code, "me")
+	equal(t, "resumed", b.resume(queue.PauseAgent, "coder"), true)
+	equal(t, "met quota", b.meets("quota", &until), true)
+	b.pause(queue.PauseAgent, "coder") // a person wins over the system
+	p = b.agentPause("coder")
+	equal(t, "whose", p.Actor+p.Code, "me")
+	equal(t, "ends by itself", p.Until != nil, false)
+}
+
+func TestLongerPauseOfTheSystemHolds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	soon, late := b.now().Add(time.Minute), b.now().Add(time.Hour)
+	for _, step := range []struct {
+		code  string
+		until *time.Time
+		holds bool
+		then  string
+	}{
+		{"rate_limited", &soon, true, "rate_limited"},
+		{"quota", &late, true, "quota"},
+		{"rate_limited", &soon, false, "quota"},
+		{"auth", nil, true, "auth"},
+		{"quota", &late, false, "auth"},
+		{"not_found", nil, false, "auth"},
+	} {
+		equal(t, step.code+" holds", b.meets(step.code, step.until), step.holds)
+		equal(t, "after "+step.code, b.agentPause("coder").Code, step.then)
+	}
+	for _, p := range []queue.Pause{{Scope: queue.PauseRepo, Name: "a", Code: "quota"}, {Scope: queue.PauseAgent, Name: "a"}} {
+		err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+			_, err := queue.PauseTx(t.Context(), tx, p)
+			return err
+		})
+		if err == nil {
+			t.Errorf("%+v was taken", p)
+		}
+	}
+}
+
+func TestPauseIsWrittenWithTheRunThatCausedIt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	lease := b.running(queue.Insert{})
+	undone := errors.New("undone")
+	b.is(b.tx(lease, func(tx pgx.Tx) error {
+		_, err := queue.PauseTx(t.Context(), tx, queue.Pause{Scope: queue.PauseAgent, Name: "coder", Code: "auth"})
+		b.no(err)
+		return undone
+	}), undone)
+	equal(t, "paused", b.agentPause("coder") == nil, true)
+}
+
+func TestResumeWakesWhoWaitsForTheAgent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	var jobs []int64
+	for _, agent := range []string{"coder", "tester", "coder"} {
+		lease := b.running(queue.Insert{})
+		jobs = append(jobs, lease.Job().ID)
+		b.no(b.release(lease, queue.Release{After: time.Hour, WaitingFor: queue.WaitingForAgent(agent)}))
+	}
+	b.pause(queue.PauseAgent, "coder")
+	heard := b.listen(queue.ChannelJobs)
+	equal(t, "claimed", len(b.claim(b.w, 10)), 0)
+	equal(t, "resumed", b.resume(queue.PauseAgent, "coder"), true)
+	equal(t, "woken", heard().Payload, "lane")
+	leases := b.claim(b.w, 10)
+	equal(t, "claimed then", ids(leases)[0] == jobs[0] && ids(leases)[1] == jobs[2] && len(leases) == 2, true)
 }

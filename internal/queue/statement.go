@@ -1,48 +1,52 @@
 package queue
 
 import (
-	"context"
-	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// statement is SQL with named parameters that is sent so often that numbering them each time would show.
-type statement struct {
+// numbered is SQL with its named parameters (@name) numbered, and their names in that order.
+type numbered struct {
 	sql   string
-	names []string // in the order of their numbers
+	names []string
 }
 
-var parameter = regexp.MustCompile(`@([a-z_]+)`)
+// numberings are those of statements that are sent so often that numbering them each time would show.
+var numberings sync.Map //nolint:gochecknoglobals // of constants
 
-// numbered makes a statement of SQL with parameters like @name.
-func numbered(sql string) statement {
-	self := pgx.NamedArgs{}
-	for _, found := range parameter.FindAllStringSubmatch(sql, -1) {
-		self[found[1]] = found[1]
+// number returns a statement's text and arguments as the server takes them.
+func number(sql string, by pgx.NamedArgs) (string, []any) {
+	known, ok := numberings.Load(sql)
+	if !ok {
+		known, _ = numberings.LoadOrStore(sql, numberOf(sql))
 	}
-	text, names, err := self.RewriteQuery(context.Background(), nil, sql, nil)
-	if err != nil {
-		panic(fmt.Sprintf("queue: number the parameters of %s: %v", sql, err)) // of a constant
-	}
-	s := statement{sql: text}
-	for _, name := range names {
-		s.names = append(s.names, name.(string))
-	}
-	return s
-}
-
-// args are the arguments by their numbers.
-func (s statement) args(by pgx.NamedArgs) []any {
-	args := make([]any, len(s.names))
-	for i, name := range s.names {
+	n := known.(numbered) //nolint:errcheck,forcetypeassert // nothing else is in there
+	args := make([]any, len(n.names))
+	for i, name := range n.names {
 		args[i] = by[name]
 	}
-	return args
+	return n.sql, args
 }
 
-// queue adds the statement to a batch.
-func (s statement) queue(batch *pgx.Batch, by pgx.NamedArgs) *pgx.QueuedQuery {
-	return batch.Queue(s.sql, s.args(by)...)
+func numberOf(sql string) numbered {
+	var n numbered
+	n.sql = regexp.MustCompile(`@[a-z_]+`).ReplaceAllStringFunc(sql, func(found string) string {
+		name := found[1:]
+		at := slices.Index(n.names, name)
+		if at < 0 {
+			at, n.names = len(n.names), append(n.names, name)
+		}
+		return "$" + strconv.Itoa(at+1)
+	})
+	return n
+}
+
+// queueNamed adds a statement to a batch.
+func queueNamed(batch *pgx.Batch, sql string, by pgx.NamedArgs) *pgx.QueuedQuery {
+	text, args := number(sql, by)
+	return batch.Queue(text, args...)
 }

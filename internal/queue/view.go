@@ -94,7 +94,7 @@ func (v *view) look(ctx context.Context, on batcher, req ClaimRequest) (found []
 	var listed []level
 	batch := byIndex()
 	visited := measure(batch)
-	listSQL.queue(batch, pgx.NamedArgs{
+	queueNamed(batch, listSQL, pgx.NamedArgs{
 		"lane": req.Lane, "kinds": req.Kinds, "repos": req.repos(), "root": req.Worker.RootID,
 		"roots": []uuid.UUID{uuid.Nil, req.Worker.RootID},
 	}).Query(func(rows pgx.Rows) (err error) {
@@ -175,7 +175,7 @@ func (v *view) walk(ctx context.Context, on batcher, req ClaimRequest) (found []
 }
 
 func (v *view) queueWalk(batch *pgx.Batch, req ClaimRequest, found *[]candidate) {
-	walkSQL.queue(batch, v.args(req)).Query(func(rows pgx.Rows) (err error) {
+	queueNamed(batch, walkSQL, v.args(req)).Query(func(rows pgx.Rows) (err error) {
 		*found, err = pgx.AppendRows(*found, rows, func(row pgx.CollectableRow) (c candidate, err error) {
 			err = row.Scan(&c.N, &c.ID, &c.Priority, &c.RunAt, &c.Key)
 			return c, err
@@ -211,7 +211,7 @@ func (v *view) walkKeys(ctx context.Context, on batcher, req ClaimRequest, found
 		args["after"] = v.key
 		var keys []keyRow
 		batch := byIndex()
-		keysSQL.queue(batch, args).Query(func(rows pgx.Rows) (err error) {
+		queueNamed(batch, keysSQL, args).Query(func(rows pgx.Rows) (err error) {
 			keys, err = pgx.CollectRows(rows, pgx.RowToStructByPos[keyRow])
 			return err
 		})

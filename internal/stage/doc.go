@@ -9,10 +9,11 @@
 //  1. A job whose stage or round isn't the task's any more completes without doing anything. The first job of a task ties
 //     it to its data root, where branch and workspace are from then on; one that another root claims is given to that one.
 //  2. The agent: Agents follows the newest unconsumed run with the key agent:<stage>:<round>, takes its result, or
-//     starts one. Only for a new one is the cap on runs checked and the workspace prepared.
+//     starts one. Only before a new one does it look at pauses and budgets, of which a *BlockError or a snooze may come,
+//     and have the workspace made ready: made clean for an agent that begins, left as it was for one whose session goes on.
 //  3. The gates, in order, up to the first that isn't green. Each keeps its own evidence.
-//  4. One transaction under the job's fence: the run is consumed and let go of, the events are written, the job ends,
-//     the task moves and the next job is queued.
+//  4. One transaction under the job's fence: the run is consumed and let go of, a pause of its agent begins, the events
+//     are written, the job ends, the task moves and the next job is queued.
 //
 // After a crash before step 4 the run is still unconsumed, so the next claim takes the same result again and green gates
 // are answered from their evidence. After step 4 nothing is left to repeat.
@@ -21,10 +22,14 @@
 //
 //	ok                                         the gates decide
 //	agent_failed, timeout, stalled, crashed …  spent; tried again until the attempts are used up, then blocked
+//	setup_failed                               the same, but no fault of the agent's
 //	auth, not_found                            blocked at once: trying again would change nothing
-//	needs_input                                blocked with the question; Retry takes the answer
-//	interrupted, never_started, orphaned,
-//	quota, rate_limited                        given back
+//	needs_input                                blocked with the question; Answer lets it go on
+//	interrupted, never_started, orphaned       given back
+//	quota, rate_limited                        given back until the limit is over
+//
+// A run that says more than that for its agent brings a Pause along, for all tasks, and with it maybe the fallback that
+// takes over at once: then the attempt is given back whatever the outcome is.
 //
 // A pending gate gives the job back until it is to be asked again; its run stays unconsumed. A branch that can't be taken
 // as the agent left it (BranchError) is a red answer of the gate commits: the agent is told, and the next Prepare heals it.
@@ -41,9 +46,4 @@
 //
 // It rests while a job of the task lives, and does nothing when a person has let the task go on meanwhile. What fails is
 // told once in the task's history and tried again for ever, at growing intervals: no attempt is spent on it.
-//
-// # Prompts
-//
-// A stage's prompt is a text/template over PromptData. CheckPrompt refuses before a run what RenderPrompt could only
-// fail at later.
 package stage

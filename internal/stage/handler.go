@@ -11,7 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/queue"
+	"orch/internal/stage/prompt"
 	"orch/internal/task"
+	"orch/internal/task/flow"
 )
 
 // Phases that a stage job shows while it runs.
@@ -26,10 +28,8 @@ const (
 	CodeNotFound      = "not_found"
 	CodeAuth          = "auth"
 	CodeRunsExhausted = "runs_exhausted"
+	CodeSetupFailed   = "setup_failed"
 )
-
-// runsPerRetry is how many more agent runs each retry by a person grants.
-const runsPerRetry = 3
 
 // settleTimeout bounds the transaction that ends a job although its context may be cancelled already.
 const settleTimeout = 20 * time.Second
@@ -44,15 +44,16 @@ type Config struct {
 	Gates      Gates
 	Workspaces Workspaces
 	ConsumeTx  ConsumeFunc // nil = runs aren't kept
-	// CountRuns returns how many agent runs a task had, ever; nil = no cap.
-	CountRuns func(ctx context.Context, taskID int64) (int, error)
+	PauseTx    PauseFunc   // nil = no agent is ever paused
 	// EndRuns ends every run of the task that still lives here. It is called by a job that is pinned by such a run
 	// while its task has been moved or cancelled; nobody else would end it. nil = left to its own time limit.
 	EndRuns func(ctx context.Context, l *queue.Lease, taskID int64) error
 	// LivingRuns counts the runs of a task whose end isn't known. While there are any, a job that can't go on because of an
 	// edit of the configuration rests: to block the task would end them. nil = none.
 	LivingRuns func(ctx context.Context, taskID int64) (int, error)
-	Logger     *slog.Logger // nil = silent
+	// At is told of each step just before it is done, for tests that end the process there: gates, settling, settled.
+	At     func(point string) // nil = nobody
+	Logger *slog.Logger       // nil = silent
 }
 
 // Handler runs stage jobs: one agent, then the gates, then one transition. It is re-entrant; see the package comment.
@@ -67,6 +68,9 @@ func NewHandler(cfg Config) *Handler {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.At == nil {
+		cfg.At = func(string) {}
+	}
 	return &Handler{cfg: cfg, store: cfg.Store, log: cfg.Logger}
 }
 
@@ -74,14 +78,12 @@ func NewHandler(cfg Config) *Handler {
 type work struct {
 	lease    *queue.Lease
 	task     task.Task
-	pipeline task.Pipeline
-	stage    task.Stage
+	pipeline flow.Pipeline
+	stage    flow.Stage
 	ran      *AgentResult // nil: the stage has no agent
 	gates    []GateResult
 	commit   string // that the gates judged
 }
-
-var errRunsExhausted = errors.New("the task has used up its runs")
 
 // Run does the job that l holds. nil means that the job has ended, or that the worker may complete it.
 func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
@@ -159,29 +161,23 @@ func (h *Handler) work(ctx context.Context, w *work) error {
 		return h.leaveMoved(ctx, w)
 	}
 	if w.stage.Agent == "" {
-		if _, err := h.cfg.Workspaces.Prepare(ctx, w.task); err != nil {
-			return workspaceFailure(ctx, "prepare the workspace", err)
+		if _, err := h.prepare(ctx, w, false); err != nil {
+			return err
 		}
 		return h.judge(ctx, w)
 	}
 	result, err := h.runAgent(ctx, w)
-	if errors.Is(err, errRunsExhausted) {
-		return h.block(ctx, w, task.Block{Code: CodeRunsExhausted, Reason: fmt.Sprintf(
-			"the task has used up the %d agent runs that it may have: find out why it needs so many, then allow some more with `orch task retry %s`, or cancel it",
-			w.pipeline.Runs(), w.task.Key)})
+	if stop, ok := errors.AsType[*BlockError](err); ok {
+		return h.block(ctx, w, task.Block{Code: stop.Code, Reason: stop.Reason})
 	}
 	if err != nil {
 		return err
 	}
 	w.ran = &result
-	class := result.Retry
-	if class == "" {
-		class = RetryClassOf(result.Outcome)
-	}
-	if class == RetryNone {
+	if result.Retry == RetryNone {
 		return h.judge(ctx, w)
 	}
-	return h.unfinished(ctx, w, class)
+	return h.unfinished(ctx, w)
 }
 
 // start ties the task and its job to a data root, and notes once for each place that work on it has begun. Only jobs of
@@ -251,10 +247,11 @@ func (h *Handler) started(ctx context.Context, t task.Task) (bool, error) {
 	return false, nil
 }
 
-// runAgent follows the run of this stage and round, or starts it. Only a new run is counted and gets a fresh workspace:
-// a run that is there already goes on in its own.
+// runAgent follows the run of this stage and round, or starts it. Only a new run gets its workspace made ready: one that
+// is there already goes on in its own.
 func (h *Handler) runAgent(ctx context.Context, w *work) (AgentResult, error) {
-	prompt, err := RenderPrompt(w.stage.Prompt, promptData(w.task, w.pipeline))
+	data := promptData(w.task, w.pipeline)
+	text, err := prompt.Render(w.stage.Prompt, data)
 	if err != nil {
 		return AgentResult{}, queue.Terminal("prompt", err)
 	}
@@ -263,13 +260,14 @@ func (h *Handler) runAgent(ctx context.Context, w *work) (AgentResult, error) {
 	w.lease.SetPhase(PhaseFollowing)
 	result, err := h.cfg.Agents.Run(ctx, w.lease, AgentRun{
 		Task: w.task, Stage: w.stage.Name, Round: w.task.Round, Key: fmt.Sprintf("agent:%s:%d", w.stage.Name, w.task.Round),
-		Prompt: prompt, Agent: w.stage.Agent, Dir: h.cfg.Workspaces.Dir(w.task),
-		Prepare: func(ctx context.Context) error {
+		Agent: w.stage.Agent, Dir: h.cfg.Workspaces.Dir(w.task), Prompt: text,
+		Continue: func(earlier prompt.Earlier) ([]byte, error) { return prompt.GoOn(data, earlier) },
+		Prepare: func(ctx context.Context, keep bool) (kept bool, err error) {
 			w.lease.SetPhase(PhasePreparing)
-			if prepared = h.prepare(ctx, w); prepared == nil {
+			if kept, prepared = h.prepare(ctx, w, keep); prepared == nil {
 				w.lease.SetPhase(PhaseFollowing)
 			}
-			return prepared
+			return kept, prepared
 		},
 	})
 	if err != nil {
@@ -281,34 +279,24 @@ func (h *Handler) runAgent(ctx context.Context, w *work) (AgentResult, error) {
 		}
 		return AgentResult{}, fmt.Errorf("run agent %s: %w", w.stage.Agent, err)
 	}
+	if result.Agent == "" {
+		result.Agent = w.stage.Agent
+	}
 	return result, nil
 }
 
-func (h *Handler) prepare(ctx context.Context, w *work) error {
-	if h.cfg.CountRuns != nil {
-		had, err := h.cfg.CountRuns(ctx, w.task.ID)
-		if err != nil {
-			return fmt.Errorf("count runs: %w", err)
-		}
-		if limit := w.pipeline.Runs(); had >= limit {
-			retried, err := h.store.EventsOf(ctx, w.task.ID, task.EventRetried)
-			if err != nil {
-				return err
-			}
-			if had >= limit+len(retried)*runsPerRetry {
-				return errRunsExhausted
-			}
-		}
+func (h *Handler) prepare(ctx context.Context, w *work, keep bool) (kept bool, err error) {
+	made, err := h.cfg.Workspaces.Prepare(ctx, w.task, keep)
+	if err != nil {
+		return false, workspaceFailure(ctx, "prepare the workspace", err)
 	}
-	if _, err := h.cfg.Workspaces.Prepare(ctx, w.task); err != nil {
-		return workspaceFailure(ctx, "prepare the workspace", err)
-	}
-	return nil
+	return made.Kept, nil
 }
 
 // judge asks the gates in order and stops at the first that isn't green.
 func (h *Handler) judge(ctx context.Context, w *work) error {
 	w.lease.SetPhase(PhaseGates)
+	h.cfg.At("gates")
 	head, err := h.cfg.Workspaces.Inspect(ctx, w.task)
 	if left, ok := errors.AsType[*BranchError](err); ok && ctx.Err() == nil && !outOfSpace(err) {
 		return h.sendBackBranch(ctx, w, left)
@@ -367,4 +355,11 @@ func (h *Handler) leave(ctx context.Context, l *queue.Lease, t task.Task) error 
 func (h *Handler) superseded(ctx context.Context, l *queue.Lease, t task.Task) {
 	h.log.InfoContext(ctx, "stage job superseded", slog.Int64("job_id", l.Job().ID), slog.String("task", t.Key),
 		slog.String("state", string(t.State)), slog.String("stage", t.Stage), slog.Int("round", t.Round))
+}
+
+func promptData(t task.Task, p flow.Pipeline) prompt.Data {
+	return prompt.Data{
+		Key: t.Key, Repo: t.Repo, Title: t.Title, Body: t.Body, Branch: t.Branch, BaseBranch: t.BaseBranch,
+		Stage: t.Stage, Round: t.Round, Rounds: p.Rounds(), Feedback: t.Feedback,
+	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"orch/internal/queue"
 	"orch/internal/task"
+	"orch/internal/task/flow"
 )
 
 const (
@@ -30,7 +31,7 @@ func TestStage_RedGateThenGreen(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := w.get(added.ID)
-	if second.Round != 2 || second.Stage != task.Development ||
+	if second.Round != 2 || second.Stage != flow.Development ||
 		!strings.Contains(second.Feedback, "Gate command failed: the command ended with exit code 1") || !strings.Contains(second.Feedback, "the answer is wrong") {
 		t.Fatalf("%+v", second)
 	}
@@ -38,7 +39,7 @@ func TestStage_RedGateThenGreen(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := w.get(added.ID)
-	if third.Stage != task.Deploy || third.Feedback != "" || w.job(added.ID).Kind != task.KindMerge {
+	if third.Stage != flow.Deploy || third.Feedback != "" || w.job(added.ID).Kind != task.KindMerge {
 		t.Errorf("%+v", third)
 	}
 	want := "created stage_started run_finished gate_passed gate_failed returned stage_started run_finished gate_passed gate_passed advanced"
@@ -86,13 +87,13 @@ func TestStage_IsReentrant(t *testing.T) {
 	if err := w.run(&broken, w.mustClaim(task.KindStage)); !errors.Is(err, crash) {
 		t.Fatal(err)
 	}
-	if after := w.get(added.ID); after.Stage != task.Development || w.kinds(added.ID) != "created stage_started" {
+	if after := w.get(added.ID); after.Stage != flow.Development || w.kinds(added.ID) != "created stage_started" {
 		t.Fatalf("%+v, %s", after, w.kinds(added.ID))
 	}
 	if err := w.work(); err != nil {
 		t.Fatal(err)
 	}
-	if w.agents.started != 1 || w.places.prepared != 1 || w.get(added.ID).Stage != task.Deploy || w.unconsumed() != 0 {
+	if w.agents.started != 1 || w.places.prepared != 1 || w.get(added.ID).Stage != flow.Deploy || w.unconsumed() != 0 {
 		t.Errorf("%d runs, prepared %d times", w.agents.started, w.places.prepared)
 	}
 	var data map[string]any
@@ -193,7 +194,7 @@ func TestStage_LostLeaseWritesNothing(t *testing.T) {
 	for _, script := range []string{commitRight, commitWrong, "outcome agent_failed", "outcome auth", "outcome interrupted"} {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, task.Pipeline{Name: "default", Stages: []task.Stage{{Name: task.Development, Agent: "a"}, {Name: task.Deploy}}})
+			w := newWorld(t, flow.Pipeline{Name: "default", Stages: []flow.Stage{{Name: flow.Development, Agent: "a"}, {Name: flow.Deploy}}})
 			w.agents.scripts = []string{script}
 			w.agents.after = func(*queue.Lease) { w.exec(`update jobs set epoch = epoch + 1`) }
 			added := w.create()
@@ -209,7 +210,7 @@ func TestStage_LostLeaseWritesNothing(t *testing.T) {
 
 func TestStage_PendingGateGivesTheJobBack(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, task.Pipeline{Name: "default", Stages: []task.Stage{{Name: task.Development, Agent: "a", Gates: []task.GateRef{{Name: "pending"}}}}})
+	w := newWorld(t, flow.Pipeline{Name: "default", Stages: []flow.Stage{{Name: flow.Development, Agent: "a", Gates: []flow.GateRef{{Name: "pending"}}}}})
 	w.agents.scripts = []string{commitRight}
 	added := w.create()
 	for range 2 {
@@ -225,9 +226,9 @@ func TestStage_PendingGateGivesTheJobBack(t *testing.T) {
 
 func TestStage_WithoutAnAgent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, task.Pipeline{Name: "default", Stages: []task.Stage{
-		{Name: task.Development, Agent: "a"},
-		{Name: task.Testing, Gates: []task.GateRef{{Name: "command", Command: "grep 42 answer"}}},
+	w := newWorld(t, flow.Pipeline{Name: "default", Stages: []flow.Stage{
+		{Name: flow.Development, Agent: "a"},
+		{Name: flow.Testing, Gates: []flow.GateRef{{Name: "command", Command: "grep 42 answer"}}},
 	}})
 	w.agents.scripts = []string{commitWrong, commitRight}
 	added := w.create()
@@ -246,7 +247,7 @@ func TestStage_HandsOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	added := w.create()
-	w.pipelines = task.Pipelines{{Name: "default", Stages: []task.Stage{{Name: task.Analysis, Agent: "a"}, {Name: task.Development, Gates: []task.GateRef{{Name: task.BranchMergeable}}}}}}
+	w.pipelines = task.Pipelines{{Name: "default", Stages: []flow.Stage{{Name: flow.Analysis, Agent: "a"}, {Name: flow.Development, Gates: []flow.GateRef{{Name: flow.BranchMergeable}}}}}}
 	if err := w.work(); err != nil || w.job(added.ID).Kind != task.KindMerge {
 		t.Errorf("%v", err)
 	}
@@ -277,7 +278,7 @@ func TestStage_WrongRoot(t *testing.T) {
 		t.Error("the wrong root has it again")
 	}
 	w.worker = right
-	if err := w.work(); err != nil || w.get(added.ID).Stage != task.Deploy || w.agents.started != 2 {
+	if err := w.work(); err != nil || w.get(added.ID).Stage != flow.Deploy || w.agents.started != 2 {
 		t.Errorf("%v, %+v", err, w.get(added.ID))
 	}
 }
@@ -301,10 +302,10 @@ func TestStage_MovedBeforeTheStart(t *testing.T) {
 func TestStage_EditWhileARunLives(t *testing.T) {
 	t.Parallel()
 	edits := map[string]func(w *world){
-		"stage":    func(w *world) { w.pipelines[0].Stages = []task.Stage{{Name: task.Review, Agent: "coder"}} },
+		"stage":    func(w *world) { w.pipelines[0].Stages = []flow.Stage{{Name: flow.Review, Agent: "coder"}} },
 		"pipeline": func(w *world) { w.pipelines = nil },
 		"landing": func(w *world) {
-			w.pipelines[0].Stages = []task.Stage{{Name: task.Development, Gates: []task.GateRef{{Name: task.BranchMergeable}}}}
+			w.pipelines[0].Stages = []flow.Stage{{Name: flow.Development, Gates: []flow.GateRef{{Name: flow.BranchMergeable}}}}
 		},
 		"agent": func(w *world) {
 			w.agents.before = func(*queue.Lease) error {
@@ -365,7 +366,7 @@ func TestStage_BranchThatCantBeTaken(t *testing.T) {
 		t.Errorf("%s: %s", event.Reason, event.Data)
 	}
 	w.places.blind = nil
-	if err := w.work(); err != nil || w.get(added.ID).Stage != task.Deploy || !strings.Contains(w.agents.prompts[1], detail) {
+	if err := w.work(); err != nil || w.get(added.ID).Stage != flow.Deploy || !strings.Contains(w.agents.prompts[1], detail) {
 		t.Errorf("%v, %+v", err, w.get(added.ID))
 	}
 }

@@ -15,7 +15,9 @@ import (
 
 	"orch/internal/db"
 	"orch/internal/queue"
+	"orch/internal/stage/prompt"
 	"orch/internal/task"
+	"orch/internal/task/flow"
 	"orch/internal/testdb"
 )
 
@@ -39,7 +41,7 @@ func newBench(t *testing.T, pipelines task.Pipelines) *bench {
 	t.Helper()
 	b := &bench{t: t, ctx: t.Context(), pool: testdb.New(t), pipelines: pipelines}
 	store, err := task.NewStore(b.pool, task.StoreConfig{
-		Catalog: b, CheckPrompt: CheckPrompt,
+		Catalog: b, CheckPrompt: prompt.Check,
 		OnBlockedTx: func(_ context.Context, _ pgx.Tx, t task.Task) error {
 			b.blocked = append(b.blocked, t.ReasonCode)
 			return nil
@@ -56,7 +58,7 @@ func newBench(t *testing.T, pipelines task.Pipelines) *bench {
 }
 
 // Pipeline implements task.Catalog.
-func (b *bench) Pipeline(ctx context.Context, t task.Task) (task.Pipeline, error) {
+func (b *bench) Pipeline(ctx context.Context, t task.Task) (flow.Pipeline, error) {
 	if do := b.onPipeline; do != nil {
 		b.onPipeline = nil
 		do()

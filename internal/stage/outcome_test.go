@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 
 	"orch/internal/queue"
 	"orch/internal/task"
+	"orch/internal/task/flow"
 )
 
 func TestStage_FailedAttemptsAreUsedUp(t *testing.T) {
@@ -27,7 +29,7 @@ func TestStage_FailedAttemptsAreUsedUp(t *testing.T) {
 		}
 	}
 	after := w.get(added.ID)
-	if after.State != task.Blocked || after.ReasonCode != "crashed" || !strings.Contains(after.Reason, "all 3 attempts are used up") || !strings.Contains(after.Reason, "orch task retry demo-1") {
+	if after.State != task.Blocked || after.ReasonCode != "crashed" || !strings.Contains(after.Reason, `ended with crashed: last words, and all 3 attempts are used up`) || !strings.Contains(after.Reason, "orch task retry demo-1") {
 		t.Errorf("%+v", after)
 	}
 	if w.agents.started != 3 || w.unconsumed() != 0 || len(w.blocked) != 1 || w.job(added.ID) != nil {
@@ -87,35 +89,139 @@ func TestStage_AttemptGivenBack(t *testing.T) {
 			if job.Attempt != 0 || job.State != queue.StateQueued || job.Recoveries != recovery || job.RunID != nil || *job.PinnedRoot != w.worker.RootID || w.unconsumed() != 0 {
 				t.Errorf("%+v", job)
 			}
-			if err := w.work(); err != nil || w.agents.started != 2 || w.get(added.ID).Stage != task.Deploy {
+			if err := w.work(); err != nil || w.agents.started != 2 || w.get(added.ID).Stage != flow.Deploy {
 				t.Errorf("%v, %d runs", err, w.agents.started)
 			}
 		})
 	}
 }
 
-func TestStage_RunsAreCapped(t *testing.T) {
+// Whoever starts agents may find that a person has to look at the task first.
+func TestStage_NoAgentMayBeStarted(t *testing.T) {
 	t.Parallel()
-	pipeline := task.Short("default", "coder", "")
-	pipeline.MaxRuns = 2
-	w := newWorld(t, pipeline)
-	w.agents.scripts = []string{"outcome interrupted"}
+	w := newWorld(t)
+	w.agents.before = func(*queue.Lease) error {
+		return fmt.Errorf("start: %w", &BlockError{Code: "budget_task", Reason: "the task has used too much"})
+	}
 	added := w.create()
-	for range 3 {
-		if err := w.work(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if after := w.get(added.ID); after.State != task.Blocked || after.ReasonCode != CodeRunsExhausted || w.agents.started != 2 {
-		t.Errorf("%+v, %d runs", after, w.agents.started)
-	}
-	// A person's retry grants some more.
-	w.agents.scripts = []string{commitRight}
-	if _, err := w.store.Retry(t.Context(), added.Key, "me", ""); err != nil {
+	if err := w.work(); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.work(); err != nil || w.get(added.ID).Stage != task.Deploy {
-		t.Errorf("%v", err)
+	after := w.get(added.ID)
+	if after.State != task.Blocked || after.ReasonCode != "budget_task" || after.Reason != "the task has used too much" || w.retires(added.ID) != 1 {
+		t.Errorf("%+v", after)
+	}
+}
+
+// What a run met that holds for its agent is written with the use of its result, once, whatever becomes of the task.
+func TestStage_PauseIsWrittenWithTheResult(t *testing.T) {
+	t.Parallel()
+	until := time.Now().Add(time.Hour)
+	w := newWorld(t)
+	w.agents.scripts = []string{"outcome quota"}
+	w.agents.change = func(r *AgentResult) {
+		r.RetryAfter, r.Pause = time.Hour, &Pause{Agent: "coder", Code: "quota", Until: until, Reason: "the week is over"}
+	}
+	added := w.create()
+	if err := w.work(); err != nil {
+		t.Fatal(err)
+	}
+	job := w.job(added.ID)
+	if job.Attempt != 0 || job.Phase == nil || *job.Phase != "agent_paused:coder" || time.Until(job.RunAt) < 50*time.Minute || w.unconsumed() != 0 {
+		t.Errorf("%+v", job)
+	}
+	if w.count(`select count(*) from pauses where scope = 'agent' and name = 'coder' and code = 'quota'`) != 1 {
+		t.Error("the agent isn't paused")
+	}
+	var data map[string]any
+	if err := json.Unmarshal(w.lastEvent(added.ID, task.EventRunFinished).Data, &data); err != nil || data["reset_at"] != until.UTC().Format(time.RFC3339) {
+		t.Errorf("%v, %v", data, err)
+	}
+}
+
+func TestStage_PauseIsWrittenThoughTheTaskIsCancelled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents.scripts = []string{"outcome auth"}
+	w.agents.change = func(r *AgentResult) { r.Pause = &Pause{Agent: "coder", Code: "auth"} }
+	added := w.create()
+	w.agents.after = func(*queue.Lease) {
+		if _, err := w.store.Cancel(w.ctx, added.Key, "me"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := w.work(); err != nil || w.count(`select count(*) from pauses where name = 'coder'`) != 1 {
+		t.Errorf("not paused: %v", err)
+	}
+}
+
+func TestStage_FallbackTakesOverAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, outcome := range []string{"quota", "auth"} {
+		t.Run(outcome, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.agents.scripts = []string{"outcome " + outcome, commitRight}
+			w.agents.change = func(r *AgentResult) {
+				if r.Outcome == outcome {
+					r.Pause, r.Retry, r.Fallback = &Pause{Agent: "coder", Code: outcome}, RetryGiven, "spare"
+				}
+			}
+			added := w.create()
+			if err := w.work(); err != nil {
+				t.Fatal(err)
+			}
+			job := w.job(added.ID)
+			if job.Attempt != 0 || job.Recoveries != 0 || job.Phase != nil || time.Until(job.RunAt) > 0 {
+				t.Errorf("%+v", job)
+			}
+			if err := w.work(); err != nil || w.get(added.ID).Stage != flow.Deploy {
+				t.Errorf("%v, %+v", err, w.get(added.ID))
+			}
+		})
+	}
+}
+
+// What a failed setup command costs is an attempt, and nobody is told that the agent did it.
+func TestStage_SetupThatFailsIsNotTheAgents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents.scripts = []string{"outcome setup_failed"}
+	added := w.create()
+	w.exec(`update jobs set max_attempts = 1`)
+	if err := w.work(); err != nil {
+		t.Fatal(err)
+	}
+	after := w.get(added.ID)
+	if after.State != task.Blocked || after.ReasonCode != CodeSetupFailed || !strings.HasPrefix(after.Reason, "the setup command of repository demo failed, so that agent \"coder\" wasn't started") {
+		t.Errorf("%+v", after)
+	}
+}
+
+// A task that asks keeps its workspace, and the agent goes on in it with the answer.
+func TestStage_AnswerFindsTheWorkspaceAsItWas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents.scripts = []string{`outcome needs_input`, `test -f half && rm half && ` + commitRight}
+	added := w.create()
+	if err := w.work(); err != nil {
+		t.Fatal(err)
+	}
+	if w.retires(added.ID) != 0 {
+		t.Fatal("the workspace of a task that asks is cleared away")
+	}
+	if _, err := shell(w.places.Dir(added), `echo half > half`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.store.Answer(t.Context(), added.Key, "me", "left"); err != nil {
+		t.Fatal(err)
+	}
+	w.agents.keep = true
+	if err := w.work(); err != nil || w.get(added.ID).Stage != flow.Deploy {
+		t.Fatalf("%v, %+v", err, w.get(added.ID))
+	}
+	if told := w.agents.going[0]; !strings.Contains(told, "the agent asks: left or right?\nAnswer: left") || !strings.Contains(told, "is as you left it") {
+		t.Error(told)
 	}
 }
 
@@ -167,7 +273,7 @@ func TestStage_DiskFull(t *testing.T) {
 					t.Errorf("%+v", job)
 				}
 				w.places.failing, w.places.blind, w.agents.before = nil, nil, nil
-				if err := w.work(); err != nil || w.get(added.ID).Stage != task.Deploy {
+				if err := w.work(); err != nil || w.get(added.ID).Stage != flow.Deploy {
 					t.Errorf("%v, %+v", err, w.get(added.ID))
 				}
 			})
@@ -191,17 +297,5 @@ func TestStage_StopIsPassedOn(t *testing.T) {
 	}
 	if job := w.job(added.ID); job.State != queue.StateQueued || job.Attempt != 0 {
 		t.Errorf("%+v", job)
-	}
-}
-
-func TestRetryClassOf(t *testing.T) {
-	t.Parallel()
-	for outcome, class := range map[string]RetryClass{
-		"ok": RetryNone, "agent_failed": RetrySpent, "timeout": RetrySpent, "stalled": RetrySpent, "killed": RetrySpent, "what": RetrySpent,
-		"auth": RetryNever, "not_found": RetryNever, "needs_input": RetryAnswer, "interrupted": RetryGiven, "quota": RetryGiven,
-	} {
-		if got := RetryClassOf(outcome); got != class {
-			t.Errorf("%s is %s", outcome, got)
-		}
 	}
 }

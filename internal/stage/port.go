@@ -8,13 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/queue"
+	"orch/internal/stage/prompt"
 	"orch/internal/task"
+	"orch/internal/task/flow"
 )
 
 // Workspace is where an agent works on a task.
 type Workspace struct {
 	Dir        string
 	BaseCommit string // commit of the base branch that the task's branch starts from
+	Kept       bool   // index and tree are as the run before left them
 }
 
 // Head is what a task's branch and workspace hold, seen from outside.
@@ -31,8 +34,9 @@ type Workspaces interface {
 	// Dir is where the workspace is or will be.
 	Dir(t task.Task) string
 	// Prepare makes the workspace ready for a new run: there, on the task's branch, index and tree as its head. What
-	// would be lost by that is salvaged first. It is never called while a run of the task lives.
-	Prepare(ctx context.Context, t task.Task) (Workspace, error)
+	// would be lost by that is salvaged first. With keep, a workspace that is whole and on the branch stays as it is. It is
+	// never called while a run of the task lives.
+	Prepare(ctx context.Context, t task.Task, keep bool) (Workspace, error)
 	// Inspect imports the task's branch and says what is there. It changes nothing in the workspace. A branch that can't be
 	// taken as the agent left it is a *BranchError.
 	Inspect(ctx context.Context, t task.Task) (Head, error)
@@ -58,31 +62,58 @@ func (e *BranchError) Unwrap() error { return e.Err }
 // AgentRun asks for one run of an agent. It is re-entrant by task and key: the newest run whose result wasn't used is
 // followed or its result taken, and Prepare is called only before a new one starts.
 type AgentRun struct {
-	Task    task.Task
-	Stage   string
-	Round   int
-	Key     string
-	Prompt  []byte
-	Agent   string
-	Dir     string
-	Prepare func(ctx context.Context) error
+	Task  task.Task
+	Stage string
+	Round int
+	Key   string
+	Agent string
+	Dir   string
+	// Prompt is what an agent is told that begins, Continue what one is told whose session goes on.
+	Prompt   []byte
+	Continue func(prompt.Earlier) ([]byte, error)
+	// Prepare makes the workspace ready. With keep it stays as the run before left it, if it can: kept says so.
+	Prepare func(ctx context.Context, keep bool) (kept bool, err error)
 }
 
 // AgentResult is how an agent's run ended.
 type AgentResult struct {
 	RunID      uuid.UUID
+	Agent      string     // that ran: a fallback, maybe; empty = the stage's
 	Outcome    string     // ok, agent_failed, timeout, …
-	Retry      RetryClass // empty = RetryClassOf(Outcome)
+	Retry      RetryClass // what the outcome means for the attempt; empty = spent
 	RetryAfter time.Duration
 	Summary    string
 	Question   string
+	Detail     string // the sentence that the outcome was read from
 	LogTail    string
 	ExitCode   *int
 	CostUSD    *float64
+	Tokens     int64
+	Turns      int
 	Resumed    bool
+	// Pause is what the run met that holds for every task of its agent; nil = nothing.
+	Pause *Pause
+	// Fallback is the agent that takes over at once; empty = none.
+	Fallback string
 }
 
-// Agents runs agents. An error is no result: it is returned to the worker as it is.
+// Pause holds an agent back for all tasks.
+type Pause struct {
+	Agent  string
+	Code   string    // the outcome behind it
+	Until  time.Time // zero = until a person resumes the agent
+	Reason string
+}
+
+// BlockError says that no agent may work on the task before a person has looked at it.
+type BlockError struct {
+	Code   string
+	Reason string // names what to do
+}
+
+func (e *BlockError) Error() string { return e.Code + ": " + e.Reason }
+
+// Agents runs agents. An error is no result: it is returned to the worker as it is, but for a *BlockError.
 type Agents interface {
 	Run(ctx context.Context, l *queue.Lease, r AgentRun) (AgentResult, error)
 }
@@ -98,22 +129,6 @@ const (
 	RetryNever  RetryClass = "never"  // trying again would change nothing
 	RetryAnswer RetryClass = "answer" // a person has to answer first
 )
-
-// RetryClassOf is the class of an outcome. An unknown one spends an attempt.
-func RetryClassOf(outcome string) RetryClass {
-	switch outcome {
-	case "ok":
-		return RetryNone
-	case "auth", "not_found":
-		return RetryNever
-	case "needs_input":
-		return RetryAnswer
-	case "interrupted", "never_started", "orphaned", "cancelled", "quota", "rate_limited":
-		return RetryGiven
-	default:
-		return RetrySpent
-	}
-}
 
 // GateOutcome is what a gate answers.
 type GateOutcome string
@@ -155,12 +170,14 @@ type GateResult struct {
 
 // Gates answers the gates of a stage. An error is no answer: it is returned to the worker as it is.
 type Gates interface {
-	Check(ctx context.Context, l *queue.Lease, ref task.GateRef, s GateSubject) (GateResult, error)
+	Check(ctx context.Context, l *queue.Lease, ref flow.GateRef, s GateSubject) (GateResult, error)
 }
 
-// Publisher copies a ref from orch's mirror into the task's repository, under the same name. Repeating it is harmless.
+// Publisher copies a ref from orch's mirror into the task's repository. Repeating it is harmless.
 type Publisher interface {
-	Publish(ctx context.Context, t task.Task, ref string) error
+	// Publish returns the name under which the ref is there and in the mirror: another one when the repository has
+	// something else under ref.
+	Publish(ctx context.Context, t task.Task, ref string) (string, error)
 }
 
 // Remains is what a task leaves behind on disk.
@@ -181,6 +198,9 @@ type Salvaged struct {
 	Ref    string // refs/orch/salvage/<key>/<n>
 	Commit string
 }
+
+// PauseFunc begins a pause, in the transaction that uses the result of the run behind it.
+type PauseFunc func(ctx context.Context, tx pgx.Tx, p Pause) error
 
 // ConsumeFunc marks a run's result as used.
 type ConsumeFunc func(ctx context.Context, tx pgx.Tx, runID uuid.UUID) error

@@ -174,8 +174,8 @@ func (h *RetireHandler) salvage(ctx context.Context, l *queue.Lease, t task.Task
 		if noted[s] {
 			continue
 		}
-		last = salvaged{Ref: s.Ref, Commit: s.Commit, JobID: l.Job().ID}
-		if err := h.publish(ctx, l, t, last); err != nil {
+		last, err = h.publish(ctx, l, t, salvaged{Ref: s.Ref, Commit: s.Commit, JobID: l.Job().ID})
+		if err != nil {
 			return salvaged{}, err
 		}
 	}
@@ -183,21 +183,23 @@ func (h *RetireHandler) salvage(ctx context.Context, l *queue.Lease, t task.Task
 }
 
 // publish puts a salvage into the task's repository and notes it, in this order: what is noted is there.
-func (h *RetireHandler) publish(ctx context.Context, l *queue.Lease, t task.Task, kept salvaged) error {
+func (h *RetireHandler) publish(ctx context.Context, l *queue.Lease, t task.Task, kept salvaged) (salvaged, error) {
 	if h.cfg.Publisher != nil {
-		if err := h.cfg.Publisher.Publish(ctx, t, kept.Ref); err != nil {
-			return failure(ctx, "publish", "publish "+kept.Ref, err)
+		ref, err := h.cfg.Publisher.Publish(ctx, t, kept.Ref)
+		if err != nil {
+			return salvaged{}, failure(ctx, "publish", "publish "+kept.Ref, err)
 		}
+		kept.Ref = ref
 	}
 	err := l.Tx(ctx, func(tx pgx.Tx) error {
 		return h.store.NoteTx(ctx, tx, t.ID, task.EventSalvaged, "",
 			map[string]any{"ref": kept.Ref, "commit": kept.Commit, "job_id": kept.JobID})
 	})
 	if err != nil {
-		return fmt.Errorf("note salvage of task %s: %w", t.Key, err)
+		return salvaged{}, fmt.Errorf("note salvage of task %s: %w", t.Key, err)
 	}
 	h.log.InfoContext(ctx, "salvage published", slog.String("task", t.Key), slog.String("ref", kept.Ref), slog.String("commit", kept.Commit))
-	return nil
+	return kept, nil
 }
 
 // noted returns what was noted of the task, and the newest that this job noted.

@@ -211,8 +211,9 @@ func TestRetire_SalvagesOfEarlierRounds(t *testing.T) {
 
 type publishesAndCrashes struct{ *places }
 
-func (p publishesAndCrashes) Publish(ctx context.Context, t task.Task, ref string) error {
-	return errors.Join(p.places.Publish(ctx, t, ref), errors.New("crash"))
+func (p publishesAndCrashes) Publish(ctx context.Context, t task.Task, ref string) (string, error) {
+	ref, err := p.places.Publish(ctx, t, ref)
+	return ref, errors.Join(err, errors.New("crash"))
 }
 
 // A clean-up that rests is the next one's too: what was made meanwhile is kept, although this job has salvaged before.
@@ -272,7 +273,7 @@ func TestRetire_EndsRunsFirst(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			added := w.create()
-			if _, err := w.places.Prepare(t.Context(), added); err != nil {
+			if _, err := w.places.Prepare(t.Context(), added, false); err != nil {
 				t.Fatal(err)
 			}
 			l := w.mustClaim(task.KindStage)

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/queue"
 	"orch/internal/task"
+	"orch/internal/task/flow"
 )
 
 // settle ends the job in one transaction: the run's result is consumed, the pin falls, the events are written and the
@@ -18,12 +20,18 @@ import (
 func (h *Handler) settle(ctx context.Context, w *work, end func(ctx context.Context, tx pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
+	h.cfg.At("settling")
 	var found task.Task
 	superseded := false
 	err := w.lease.Tx(ctx, func(tx pgx.Tx) error {
 		if w.ran != nil && h.cfg.ConsumeTx != nil {
 			if err := h.cfg.ConsumeTx(ctx, tx, w.ran.RunID); err != nil {
 				return fmt.Errorf("consume run: %w", err)
+			}
+		}
+		if w.ran != nil && w.ran.Pause != nil && h.cfg.PauseTx != nil { // whatever has become of the task meanwhile
+			if err := h.cfg.PauseTx(ctx, tx, *w.ran.Pause); err != nil {
+				return fmt.Errorf("pause agent %s: %w", w.ran.Pause.Agent, err)
 			}
 		}
 		if err := w.lease.UnpinTx(ctx, tx); err != nil {
@@ -45,6 +53,7 @@ func (h *Handler) settle(ctx context.Context, w *work, end func(ctx context.Cont
 	if err != nil {
 		return fmt.Errorf("settle stage %s of task %s: %w", w.stage.Name, w.task.Key, err)
 	}
+	h.cfg.At("settled")
 	if superseded {
 		h.superseded(ctx, w.lease, found)
 	}
@@ -53,19 +62,8 @@ func (h *Handler) settle(ctx context.Context, w *work, end func(ctx context.Cont
 
 // noteTx writes what the run and the gates were as events.
 func (h *Handler) noteTx(ctx context.Context, tx pgx.Tx, w *work) error {
-	job := w.lease.Job()
-	if ran := w.ran; ran != nil {
-		data := map[string]any{
-			"run_id": ran.RunID.String(), "outcome": ran.Outcome, "stage": w.stage.Name, "round": w.task.Round,
-			"agent": w.stage.Agent, "job_id": job.ID, "attempt": job.Attempt, "summary": ran.Summary,
-		}
-		if ran.ExitCode != nil {
-			data["exit_code"] = *ran.ExitCode
-		}
-		if ran.CostUSD != nil {
-			data["cost_usd"] = *ran.CostUSD
-		}
-		if err := h.store.NoteTx(ctx, tx, w.task.ID, task.EventRunFinished, "", data); err != nil {
+	if w.ran != nil {
+		if err := h.store.NoteTx(ctx, tx, w.task.ID, task.EventRunFinished, "", ranFacts(w)); err != nil {
 			return err
 		}
 	}
@@ -100,6 +98,37 @@ func (h *Handler) noteTx(ctx context.Context, tx pgx.Tx, w *work) error {
 	return nil
 }
 
+// ranFacts is what the event says of the run.
+func ranFacts(w *work) map[string]any {
+	ran, job := w.ran, w.lease.Job()
+	data := map[string]any{
+		"run_id": ran.RunID.String(), "outcome": ran.Outcome, "stage": w.stage.Name, "round": w.task.Round,
+		"agent": ran.Agent, "job_id": job.ID, "attempt": job.Attempt, "summary": ran.Summary,
+	}
+	if ran.ExitCode != nil {
+		data["exit_code"] = *ran.ExitCode
+	}
+	if ran.CostUSD != nil {
+		data["cost_usd"] = *ran.CostUSD
+	}
+	if ran.Tokens > 0 {
+		data["tokens"] = ran.Tokens
+	}
+	if ran.Turns > 0 {
+		data["turns"] = ran.Turns
+	}
+	if ran.Detail != "" {
+		data["detail"] = ran.Detail
+	}
+	if ran.Pause != nil && !ran.Pause.Until.IsZero() {
+		data["reset_at"] = ran.Pause.Until.UTC().Format(time.RFC3339)
+	}
+	if ran.Fallback != "" {
+		data["fallback"] = ran.Fallback
+	}
+	return data
+}
+
 func (h *Handler) advance(ctx context.Context, w *work) error {
 	return h.settle(ctx, w, func(ctx context.Context, tx pgx.Tx) error {
 		if err := w.lease.CompleteTx(ctx, tx); err != nil {
@@ -110,7 +139,7 @@ func (h *Handler) advance(ctx context.Context, w *work) error {
 	})
 }
 
-func (h *Handler) sendBack(ctx context.Context, w *work, ref task.GateRef, result GateResult) error {
+func (h *Handler) sendBack(ctx context.Context, w *work, ref flow.GateRef, result GateResult) error {
 	return h.settle(ctx, w, func(ctx context.Context, tx pgx.Tx) error {
 		if err := w.lease.CompleteTx(ctx, tx); err != nil {
 			return err
@@ -131,11 +160,11 @@ func (h *Handler) sendBackBranch(ctx context.Context, w *work, left *BranchError
 	result := GateResult{Name: commitsGate, Outcome: GateFail, Reason: fmt.Sprintf(
 		"%s. The work has to be committed on the branch %s: stay on it, and don't rewrite what it started from", left.Detail, w.task.Branch)}
 	w.gates = append(w.gates, result)
-	return h.sendBack(ctx, w, task.GateRef{Name: commitsGate}, result)
+	return h.sendBack(ctx, w, flow.GateRef{Name: commitsGate}, result)
 }
 
 // gateFeedback is what the next prompt says about a red gate.
-func gateFeedback(ref task.GateRef, result GateResult) string {
+func gateFeedback(ref flow.GateRef, result GateResult) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Gate %s failed: %s", ref.Name, result.Reason)
 	if ref.Command != "" {
@@ -161,11 +190,11 @@ func (h *Handler) block(ctx context.Context, w *work, b task.Block) error {
 }
 
 // unfinished deals with a run that didn't succeed.
-func (h *Handler) unfinished(ctx context.Context, w *work, class RetryClass) error {
+func (h *Handler) unfinished(ctx context.Context, w *work) error {
 	h.log.WarnContext(ctx, "agent run didn't succeed", slog.String("task", w.task.Key), slog.String("stage", w.stage.Name),
 		slog.Int("round", w.task.Round), slog.String("run_id", w.ran.RunID.String()), slog.String("outcome", w.ran.Outcome),
-		slog.String("retry", string(class)))
-	switch class {
+		slog.String("retry", string(w.ran.Retry)))
+	switch w.ran.Retry {
 	case RetryNever:
 		return h.block(ctx, w, task.Block{Code: w.ran.Outcome, Reason: neverReason(w), Feedback: w.ran.LogTail})
 	case RetryAnswer:
@@ -185,11 +214,16 @@ func (h *Handler) unfinished(ctx context.Context, w *work, class RetryClass) err
 // counts as a recovery, of which there are few: an agent that is out of quota may wait for as long as it takes.
 func (h *Handler) giveBack(ctx context.Context, w *work) error {
 	release := queue.Release{After: w.ran.RetryAfter, WaitingFor: w.ran.Outcome}
-	switch w.ran.Outcome {
-	case "interrupted", "orphaned":
+	switch {
+	case w.ran.Fallback != "":
+		release = queue.Release{}
+	case w.ran.Outcome == "interrupted", w.ran.Outcome == "orphaned":
 		release.Recovery = true
 	default:
 		release.After = max(release.After, defaultPause)
+		if w.ran.Pause != nil {
+			release.WaitingFor = queue.WaitingForAgent(w.ran.Pause.Agent)
+		}
 	}
 	return h.settle(ctx, w, func(ctx context.Context, tx pgx.Tx) error {
 		return w.lease.ReleaseTx(ctx, tx, release)
@@ -221,21 +255,47 @@ func (h *Handler) handOver(ctx context.Context, w *work) error {
 }
 
 func neverReason(w *work) string {
-	what := fmt.Sprintf("agent %q can't work (%s)", w.stage.Agent, w.ran.Outcome)
+	what := fmt.Sprintf("agent %q can't work (%s)", w.ran.Agent, w.ran.Outcome)
 	switch w.ran.Outcome {
 	case CodeNotFound:
-		what = fmt.Sprintf("the program of agent %q was not found: install it, or correct the agent's command", w.stage.Agent)
+		what = fmt.Sprintf("the program of agent %q was not found: install it, or correct the agent's command", w.ran.Agent)
 	case CodeAuth:
-		what = fmt.Sprintf("agent %q isn't signed in or its key is refused: renew its credentials", w.stage.Agent)
+		what = fmt.Sprintf("agent %q isn't signed in or its key is refused: renew its credentials", w.ran.Agent)
+	}
+	if w.ran.Detail != "" {
+		what += fmt.Sprintf(" (%s)", w.ran.Detail)
+	}
+	if w.ran.Pause != nil {
+		what += fmt.Sprintf("; it is paused for all tasks until `orch resume --agent %s`", w.ran.Pause.Agent)
 	}
 	return fmt.Sprintf("%s, then `orch task retry %s`", what, w.task.Key)
 }
 
+// lastSaid is the sentence that the outcome was read from, or else the last line that the program printed for people.
+func lastSaid(ran *AgentResult) string {
+	const longest = 200
+	if ran.Detail != "" {
+		return ran.Detail
+	}
+	tail := strings.TrimSpace(ran.LogTail)
+	line := strings.TrimSpace(tail[strings.LastIndexByte(tail, '\n')+1:])
+	if strings.HasPrefix(line, "{") {
+		return ""
+	}
+	return task.Clean(line, longest)
+}
+
 // spentReason says what the failed attempt was and, when it was the last one, what a person can do.
 func spentReason(w *work, attempt, attempts int) string {
-	what := fmt.Sprintf("agent %q ended with %s", w.stage.Agent, w.ran.Outcome)
-	if code := w.ran.ExitCode; code != nil {
+	what := fmt.Sprintf("agent %q ended with %s", w.ran.Agent, w.ran.Outcome)
+	if w.ran.Outcome == CodeSetupFailed {
+		what = fmt.Sprintf("the setup command of repository %s failed, so that agent %q wasn't started", w.task.Repo, w.ran.Agent)
+	}
+	if code := w.ran.ExitCode; code != nil && w.ran.Outcome != CodeSetupFailed {
 		what += fmt.Sprintf(" (exit code %d)", *code)
+	}
+	if said := lastSaid(w.ran); said != "" {
+		what += ": " + said
 	}
 	if attempt < attempts {
 		return fmt.Sprintf("%s, attempt %d of %d", what, attempt, attempts)

@@ -15,7 +15,9 @@ import (
 
 	"orch/internal/gate"
 	"orch/internal/queue"
+	"orch/internal/stage/prompt"
 	"orch/internal/task"
+	"orch/internal/task/flow"
 )
 
 // world is a bench with handlers on a real repository: workspaces are clones, agents are shell scripts, the gates are
@@ -31,10 +33,10 @@ type world struct {
 	unending error // what ending them fails with
 }
 
-func newWorld(t *testing.T, pipelines ...task.Pipeline) *world {
+func newWorld(t *testing.T, pipelines ...flow.Pipeline) *world {
 	t.Helper()
 	if pipelines == nil {
-		pipelines = task.Pipelines{task.Short("default", "coder", `test "$(cat answer)" = 42 || { echo "the answer is wrong"; exit 1; }`)}
+		pipelines = task.Pipelines{flow.Short("default", "coder", `test "$(cat answer)" = 42 || { echo "the answer is wrong"; exit 1; }`)}
 	}
 	b := newBench(t, pipelines)
 	w := &world{bench: b, places: newPlaces(t)}
@@ -42,9 +44,10 @@ func newWorld(t *testing.T, pipelines ...task.Pipeline) *world {
 	gates := gate.New(gate.Config{Pool: b.pool, Runner: commandRunner{w}, ConsumeTx: consumeTx})
 	w.stage = NewHandler(Config{
 		Store: b.store, Agents: w.agents, Gates: realGates{gates}, Workspaces: w.places, ConsumeTx: consumeTx,
-		CountRuns: func(ctx context.Context, id int64) (n int, err error) {
-			err = b.pool.QueryRow(ctx, `select count(*) from runs where task_id = $1 and purpose = 'agent'`, id).Scan(&n)
-			return n, err
+		PauseTx: func(ctx context.Context, tx pgx.Tx, p Pause) error {
+			_, err := tx.Exec(ctx, `insert into pauses (scope, name, reason, actor, code, until) values ('agent', $1, $2, 'orch', $3, $4)`,
+				p.Agent, p.Reason, p.Code, p.Until)
+			return err
 		},
 		EndRuns: func(_ context.Context, _ *queue.Lease, id int64) error {
 			w.ended = append(w.ended, id)
@@ -109,6 +112,9 @@ type scriptAgents struct {
 	scripts []string
 	prompts []string
 	started int
+	going   []string                   // what agents are told whose session goes on
+	change  func(r *AgentResult)       // may say more of a result
+	keep    bool                       // sessions go on: workspaces are to stay as they are
 	before  func(l *queue.Lease) error // called before anything else
 	after   func(l *queue.Lease)       // called when a new run has ended
 
@@ -132,8 +138,16 @@ func (a *scriptAgents) Run(ctx context.Context, l *queue.Lease, r AgentRun) (Age
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return AgentResult{}, err
 	}
-	if err := r.Prepare(ctx); err != nil {
+	kept, err := r.Prepare(ctx, a.keep)
+	if err != nil {
 		return AgentResult{}, errors.New("prepare: " + err.Error())
+	}
+	if a.keep {
+		going, err := r.Continue(prompt.Earlier{Outcome: "timeout", Kept: kept})
+		if err != nil {
+			return AgentResult{}, err
+		}
+		a.going = append(a.going, string(going))
 	}
 	script := a.scripts[min(a.started, len(a.scripts)-1)]
 	a.started++
@@ -143,6 +157,10 @@ func (a *scriptAgents) Run(ctx context.Context, l *queue.Lease, r AgentRun) (Age
 		result.Outcome, result.LogTail, result.Question = outcome, "last words", "left or right?"
 	} else if out, err := shell(r.Dir, script); err != nil {
 		result.Outcome, result.LogTail = "agent_failed", out
+	}
+	result.Retry = classOf(result.Outcome)
+	if a.change != nil {
+		a.change(&result)
 	}
 	a.results[result.RunID] = result
 	if err := insertRun(ctx, l, result.RunID, "agent", r.Key, r.Task); err != nil {
@@ -154,10 +172,26 @@ func (a *scriptAgents) Run(ctx context.Context, l *queue.Lease, r AgentRun) (Age
 	return result, nil
 }
 
+// classOf is what the wiring says of outcomes.
+func classOf(outcome string) RetryClass {
+	switch outcome {
+	case "ok":
+		return RetryNone
+	case "auth", "not_found":
+		return RetryNever
+	case "needs_input":
+		return RetryAnswer
+	case "interrupted", "orphaned", "never_started", "quota":
+		return RetryGiven
+	default:
+		return "" // spent
+	}
+}
+
 // realGates adapts the registry, as the wiring does.
 type realGates struct{ registry *gate.Registry }
 
-func (g realGates) Check(ctx context.Context, l *queue.Lease, ref task.GateRef, s GateSubject) (GateResult, error) {
+func (g realGates) Check(ctx context.Context, l *queue.Lease, ref flow.GateRef, s GateSubject) (GateResult, error) {
 	if ref.Name == "pending" {
 		return GateResult{Name: ref.Name, Outcome: GatePending, WaitingFor: "ci"}, nil
 	}
@@ -208,13 +242,16 @@ func newPlaces(t *testing.T) *places {
 
 func (p *places) Dir(t task.Task) string { return filepath.Join(p.root, "ws-"+t.Key) }
 
-func (p *places) Prepare(_ context.Context, t task.Task) (Workspace, error) {
+func (p *places) Prepare(_ context.Context, t task.Task, keep bool) (Workspace, error) {
 	p.prepared++
 	if p.preparing != nil {
 		p.preparing()
 	}
 	if p.failing != nil {
 		return Workspace{}, p.failing
+	}
+	if _, err := os.Stat(p.Dir(t)); keep && err == nil {
+		return Workspace{Dir: p.Dir(t), Kept: true}, nil
 	}
 	_, err := shell(p.root, `test -d 'ws-`+t.Key+`' || git clone -q repo 'ws-`+t.Key+`'; cd 'ws-`+t.Key+`' && git reset -q --hard && git clean -qfd && git switch -q -C '`+t.Branch+`'`)
 	return Workspace{Dir: p.Dir(t)}, err
@@ -232,9 +269,9 @@ func (p *places) Inspect(_ context.Context, t task.Task) (Head, error) {
 	return Head{Commit: lines[0], Tree: lines[1], Base: lines[2], Dirty: lines[3:]}, nil
 }
 
-func (p *places) Publish(_ context.Context, t task.Task, ref string) error {
+func (p *places) Publish(_ context.Context, t task.Task, ref string) (string, error) {
 	if p.failing != nil {
-		return p.failing
+		return "", p.failing
 	}
 	from := p.Dir(t)
 	if !strings.HasPrefix(ref, "refs/heads/") {
@@ -242,9 +279,9 @@ func (p *places) Publish(_ context.Context, t task.Task, ref string) error {
 	}
 	out, err := shell(p.repo, `git fetch -q '`+from+`' '+`+ref+`:`+ref+`'`)
 	if err != nil {
-		return errors.New(out)
+		return "", errors.New(out)
 	}
-	return nil
+	return ref, nil
 }
 
 func (p *places) Salvage(_ context.Context, t task.Task, onlyDirty bool) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
+	"orch/internal/task/flow"
 )
 
 // Add is a new task.
@@ -28,6 +29,7 @@ type Add struct {
 	BaseBranch string
 	Pipeline   string
 	Priority   int
+	MaxCostUSD *float64 // what its runs may cost together; nil = what orch.yaml says
 	Land       bool
 	Overrides  any // kept as JSON, read by the Catalog
 	// Root is the data root that alone can do it, where it is known beforehand; zero = the one that begins it.
@@ -37,6 +39,8 @@ type Add struct {
 const (
 	maxTitle = 300 // bytes, as the API says
 	maxBody  = 1 << 20
+
+	minCostUSD, maxCostUSD = 0.01, 1e6
 )
 
 // ErrRepositoryMoved says that a repository of that name is at another place, and that tasks of it are still open.
@@ -73,20 +77,20 @@ func (s *Store) Create(ctx context.Context, add Add) (Task, error) {
 	return created, nil
 }
 
-func (s *Store) createTx(ctx context.Context, tx pgx.Tx, add Add, first Stage, overrides json.RawMessage) (Task, error) {
+func (s *Store) createTx(ctx context.Context, tx pgx.Tx, add Add, first flow.Stage, overrides json.RawMessage) (Task, error) {
 	number, err := nextNumberTx(ctx, tx, add.Repo, add.Location)
 	if err != nil {
 		return Task{}, err
 	}
 	key := fmt.Sprintf("%s-%d", add.Repo, number)
 	var id int64
-	err = tx.QueryRow(ctx, `insert into tasks (key, repo, title, body, source, branch, base_branch, pipeline, stage, priority, land, overrides, root_id)
-		values (@key, @repo, @title, @body, @source, @branch, @base, @pipeline, @stage, @priority, @land, @overrides, @root)
+	err = tx.QueryRow(ctx, `insert into tasks (key, repo, title, body, source, branch, base_branch, pipeline, stage, priority, max_cost_usd, land, overrides, root_id)
+		values (@key, @repo, @title, @body, @source, @branch, @base, @pipeline, @stage, @priority, @cost::float8, @land, @overrides, @root)
 		returning id`,
 		pgx.NamedArgs{
 			"key": key, "repo": add.Repo, "title": strings.TrimSpace(add.Title), "body": add.Body, "source": add.Source,
 			"branch": "orch/" + key, "base": add.BaseBranch, "pipeline": add.Pipeline, "stage": first.Name,
-			"priority": add.Priority, "land": add.Land, "overrides": overrides, "root": uuid.NullUUID{UUID: add.Root, Valid: add.Root != uuid.Nil},
+			"priority": add.Priority, "cost": add.MaxCostUSD, "land": add.Land, "overrides": overrides, "root": uuid.NullUUID{UUID: add.Root, Valid: add.Root != uuid.Nil},
 		}).Scan(&id)
 	if err != nil {
 		return Task{}, fmt.Errorf("insert task: %w", err)
@@ -157,6 +161,8 @@ func (a Add) check() error {
 		return &InvalidError{"base_branch", "must be the name of a branch"}
 	case a.Priority < -100 || a.Priority > 100:
 		return &InvalidError{"priority", "must be from -100 to 100"}
+	case a.MaxCostUSD != nil && (*a.MaxCostUSD < minCostUSD || !(*a.MaxCostUSD <= maxCostUSD)):
+		return &InvalidError{"max_cost_usd", "must be from 0.01 to 1000000"}
 	}
 	return nil
 }

@@ -20,12 +20,13 @@
 // follows in the caller's transaction, which also ends the caller's own job: first CompleteTx, then the transition, as
 // both jobs have the same dedupe key. Nobody can see a task between two jobs.
 //
-// Where a task goes is in StageTransitions, derived from its pipeline as it is at that moment. A stage that an edit
+// Where a task goes is in flow.StageTransitions, derived from its pipeline as it is at that moment. A stage that an edit
 // removed blocks its tasks. A red gate sends a task back as the next round; with no round left it is blocked and keeps
-// the gate's output. Every end (done, cancelled, blocked) enqueues the retire job in the same transaction.
+// the gate's output. Every end (done, cancelled, blocked) enqueues the retire job in the same transaction, but for a task
+// that is blocked with a question: its agent goes on in the same workspace once Answer has the answer.
 //
-// Locks are always taken in the order job, task: running jobs do so by nature (Lease.Tx locks the job), Cancel, Retry
-// and Revive by withJob.
+// Locks are always taken in the order job, task: running jobs do so by nature (Lease.Tx locks the job), Cancel, Retry,
+// Answer and Revive by withJob.
 //
 // # What failure does
 //

@@ -26,13 +26,16 @@ const (
 	EventWaiting      EventKind = "waiting"
 	EventBlocked      EventKind = "blocked"
 	EventRetried      EventKind = "retried"
+	EventAnswered     EventKind = "answered"
 	EventRevived      EventKind = "revived"
+	EventHostLost     EventKind = "host_lost"
 	EventLanded       EventKind = "landed"
 	EventDone         EventKind = "done"
 	EventCancelled    EventKind = "cancelled"
 	EventSalvaged     EventKind = "salvaged"
 	EventRetired      EventKind = "retired"
 	EventRetireFailed EventKind = "retire_failed"
+	EventRestored     EventKind = "restored"
 )
 
 // Event is one line of a task's history. Rows are never changed.
@@ -60,6 +63,13 @@ type facts map[string]any
 // NoteTx appends an event that moves nothing, by orch itself: what a job did for the task. Strings in data are cleaned.
 func (s *Store) NoteTx(ctx context.Context, tx pgx.Tx, taskID int64, kind EventKind, reason string, data map[string]any) error {
 	return appendEventTx(ctx, tx, taskID, System, kind, reason, data)
+}
+
+// NoteBy appends an event that moves nothing, of something that actor did with the task.
+func (s *Store) NoteBy(ctx context.Context, taskID int64, actor string, kind EventKind, reason string, data map[string]any) error {
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		return appendEventTx(ctx, tx, taskID, actorOr(actor), kind, reason, data)
+	})
 }
 
 func appendEventTx(ctx context.Context, tx pgx.Tx, taskID int64, actor string, kind EventKind, reason string, data facts) error {

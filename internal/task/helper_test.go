@@ -14,6 +14,7 @@ import (
 
 	"orch/internal/db"
 	"orch/internal/queue"
+	"orch/internal/task/flow"
 	"orch/internal/testdb"
 )
 
@@ -38,10 +39,10 @@ type bench struct {
 	blocked []string
 }
 
-func newBench(t *testing.T, pipelines ...Pipeline) *bench {
+func newBench(t *testing.T, pipelines ...flow.Pipeline) *bench {
 	t.Helper()
 	if pipelines == nil {
-		pipelines = Pipelines{Short("default", "coder", "make test")}
+		pipelines = Pipelines{flow.Short("default", "coder", "make test")}
 	}
 	b := &bench{t: t, ctx: t.Context(), pool: testdb.New(t)}
 	store, err := NewStore(b.pool, StoreConfig{
@@ -63,15 +64,15 @@ func newBench(t *testing.T, pipelines ...Pipeline) *bench {
 }
 
 // six is the pipeline with all stages.
-func six() Pipeline {
-	gates := []GateRef{{Name: "commits"}}
-	return Pipeline{Name: "six", Stages: []Stage{
-		{Name: Analysis, Agent: "a", Gates: gates},
-		{Name: Architecture, Agent: "b", Gates: gates},
-		{Name: Development, Agent: "c", Gates: gates},
-		{Name: Review, Agent: "d", Gates: gates},
-		{Name: Testing, Gates: gates},
-		{Name: Deploy, Gates: []GateRef{{Name: BranchMergeable}}},
+func six() flow.Pipeline {
+	gates := []flow.GateRef{{Name: "commits"}}
+	return flow.Pipeline{Name: "six", Stages: []flow.Stage{
+		{Name: flow.Analysis, Agent: "a", Gates: gates},
+		{Name: flow.Architecture, Agent: "b", Gates: gates},
+		{Name: flow.Development, Agent: "c", Gates: gates},
+		{Name: flow.Review, Agent: "d", Gates: gates},
+		{Name: flow.Testing, Gates: gates},
+		{Name: flow.Deploy, Gates: []flow.GateRef{{Name: flow.BranchMergeable}}},
 	}}
 }
 

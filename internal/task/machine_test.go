@@ -11,14 +11,15 @@ import (
 	"pgregory.net/rapid"
 
 	"orch/internal/queue"
+	"orch/internal/task/flow"
 )
 
 // Random histories of one task after another: transitions by held jobs, the same ones delivered again or late, cancels,
 // failures, retries and lost jobs. After every step the database must agree with a model and with its own events.
 func TestStateMachine(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Pipeline{Name: "default", MaxRounds: 2, Stages: []Stage{
-		{Name: Development, Agent: "a"}, {Name: Review, Agent: "b"}, {Name: Deploy},
+	b := newBench(t, flow.Pipeline{Name: "default", MaxRounds: 2, Stages: []flow.Stage{
+		{Name: flow.Development, Agent: "a"}, {Name: flow.Review, Agent: "b"}, {Name: flow.Deploy},
 	}})
 	rapid.Check(t, func(t *rapid.T) {
 		outer := b.t
@@ -148,7 +149,7 @@ func (m *machine) transition(how string, at At) func(pgx.Tx) (Moved, error) {
 func (m *machine) foresee(how string) {
 	switch how {
 	case "advance":
-		next := map[string]string{Development: Review, Review: Deploy, Deploy: ""}[m.want.Stage]
+		next := map[string]string{flow.Development: flow.Review, flow.Review: flow.Deploy, flow.Deploy: ""}[m.want.Stage]
 		if next == "" {
 			m.want.State = Done
 		} else {
@@ -158,7 +159,7 @@ func (m *machine) foresee(how string) {
 		if m.want.Round >= 2 {
 			m.want.State, m.want.ReasonCode = Blocked, CodeRoundsExhausted
 		} else {
-			m.want.Stage, m.want.Round = Development, m.want.Round+1
+			m.want.Stage, m.want.Round = flow.Development, m.want.Round+1
 		}
 	case "block":
 		m.want.State, m.want.ReasonCode = Blocked, "stuck"
@@ -171,7 +172,7 @@ func (m *machine) foresee(how string) {
 
 // late delivers a transition from a place where the task has been, or never was.
 func (m *machine) late(t *rapid.T) {
-	at := At{TaskID: m.want.ID, Stage: rapid.SampledFrom([]string{Development, Review, Deploy}).Draw(t, "stage"), Round: rapid.IntRange(1, 3).Draw(t, "round")}
+	at := At{TaskID: m.want.ID, Stage: rapid.SampledFrom([]string{flow.Development, flow.Review, flow.Deploy}).Draw(t, "stage"), Round: rapid.IntRange(1, 3).Draw(t, "round")}
 	if len(m.places) > 0 && rapid.Bool().Draw(t, "been there") {
 		at = rapid.SampledFrom(m.places).Draw(t, "place")
 	}
@@ -224,7 +225,7 @@ func (m *machine) retry(t *rapid.T) {
 	}
 	m.want.State = Active
 	if m.want.ReasonCode == CodeRoundsExhausted {
-		m.want.Stage, m.want.Round = Development, m.want.Round+1
+		m.want.Stage, m.want.Round = flow.Development, m.want.Round+1
 	}
 }
 
@@ -245,7 +246,7 @@ func (m *machine) check(t *rapid.T) {
 		t.Fatalf("task is %s and has %d live jobs", row.State, jobs)
 	}
 	if job := m.job(row.ID); job != nil {
-		if want := map[bool]string{true: KindMerge, false: KindStage}[row.Stage == Deploy]; job.Kind != want {
+		if want := map[bool]string{true: KindMerge, false: KindStage}[row.Stage == flow.Deploy]; job.Kind != want {
 			t.Fatalf("job %s at stage %s", job.Kind, row.Stage)
 		}
 	}
@@ -272,7 +273,7 @@ func (m *machine) told(t *rapid.T, id int64) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, at := Active, At{TaskID: id, Stage: Development, Round: 1}
+	state, at := Active, At{TaskID: id, Stage: flow.Development, Round: 1}
 	for _, e := range events {
 		var data struct {
 			To    string `json:"to"`

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/queue"
+	"orch/internal/task/flow"
 )
 
 // StoreConfig says what a Store needs from others.
@@ -55,13 +56,13 @@ func NewStore(pool *pgxpool.Pool, cfg StoreConfig) (*Store, error) {
 }
 
 // Pipeline returns the pipeline of a task as it is now.
-func (s *Store) Pipeline(ctx context.Context, t Task) (Pipeline, error) {
+func (s *Store) Pipeline(ctx context.Context, t Task) (flow.Pipeline, error) {
 	p, err := s.cfg.Catalog.Pipeline(ctx, t)
 	if err != nil {
-		return Pipeline{}, fmt.Errorf("pipeline of task %s: %w", t.Key, err)
+		return flow.Pipeline{}, fmt.Errorf("pipeline of task %s: %w", t.Key, err)
 	}
 	if len(p.Stages) == 0 {
-		return Pipeline{}, fmt.Errorf("pipeline of task %s: %w: it has no stage", t.Key, ErrUnknownPipeline)
+		return flow.Pipeline{}, fmt.Errorf("pipeline of task %s: %w: it has no stage", t.Key, ErrUnknownPipeline)
 	}
 	return p, nil
 }
@@ -121,7 +122,7 @@ func moveTx(ctx context.Context, tx pgx.Tx, t Task) (Task, error) {
 
 // EnqueueTx enqueues the job that moves an active task at stage. The key is shared by all jobs of a task, so the one
 // that moved it here must have ended before, in this transaction or another.
-func (s *Store) EnqueueTx(ctx context.Context, tx pgx.Tx, t Task, stage Stage) error {
+func (s *Store) EnqueueTx(ctx context.Context, tx pgx.Tx, t Task, stage flow.Stage) error {
 	kind, lane := KindStage, LaneAgents
 	if stage.Landing() {
 		kind, lane = KindMerge, LaneMerge

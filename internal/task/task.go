@@ -56,6 +56,7 @@ var (
 	ErrEnded           = errors.New("the task has ended already")
 	ErrLandingStarted  = errors.New("the landing of the task has started: it can't be cancelled any more")
 	ErrNotBlocked      = errors.New("the task isn't blocked")
+	ErrNotAsking       = errors.New("the task doesn't ask anything")
 	ErrBusy            = errors.New("another job of the task hasn't ended yet")
 	ErrUnknownPipeline = errors.New("unknown pipeline")
 )
@@ -86,7 +87,8 @@ type Task struct {
 	Round        int             `db:"round"`
 	Feedback     string          `db:"feedback"` // what the next prompt says about the last red gate
 	Priority     int             `db:"priority"`
-	Land         bool            `db:"land"` // false: a person lands the ready branch
+	MaxCostUSD   *float64        `db:"max_cost_usd"` // what its runs may cost together; nil = what orch.yaml says
+	Land         bool            `db:"land"`         // false: a person lands the ready branch
 	Overrides    json.RawMessage `db:"overrides"`
 	RootID       *uuid.UUID      `db:"root_id"`       // data root that has its branch and workspace; nil before any work
 	PassedCommit string          `db:"passed_commit"` // what the gates of its last finished stage judged
@@ -98,7 +100,7 @@ type Task struct {
 
 const taskColumns = `t.id, t.key, t.repo, r.location, t.title, t.body, t.source, t.branch, t.base_branch, t.pull_request,
 	t.root_id, coalesce(t.passed_commit, '') as passed_commit, t.pipeline, t.stage, t.state, coalesce(t.waiting_for, '') as waiting_for, coalesce(t.reason_code, '') as reason_code,
-	coalesce(t.reason, '') as reason, t.round, t.feedback, t.priority, t.land, t.overrides,
+	coalesce(t.reason, '') as reason, t.round, t.feedback, t.priority, t.max_cost_usd::float8 as max_cost_usd, t.land, t.overrides,
 	coalesce(t.landed_commit, '') as landed_commit, t.created_at, t.updated_at, t.finished_at`
 
 const taskTables = ` from tasks t join repositories r on r.name = t.repo `

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/queue"
+	"orch/internal/task/flow"
 )
 
 // Moved is what a transition did. Superseded: the task wasn't at the given place any more and nothing was written.
@@ -125,7 +126,7 @@ func roundsReason(t Task, r Return) string {
 		"then grant one more round with `orch task retry %s`, or cancel it", what, t.Key)
 }
 
-func (s *Store) backTx(ctx context.Context, tx pgx.Tx, t Task, p Pipeline, to string, r Return) (Moved, error) {
+func (s *Store) backTx(ctx context.Context, tx pgx.Tx, t Task, p flow.Pipeline, to string, r Return) (Moved, error) {
 	stage, known := p.Stage(to)
 	if !known {
 		return s.unknownStageTx(ctx, tx, t, to)
@@ -181,7 +182,12 @@ func (s *Store) blockTx(ctx context.Context, tx pgx.Tx, t Task, b Block) (Moved,
 	if b.Feedback != "" {
 		t.Feedback = Clean(b.Feedback, MaxText)
 	}
-	m, err := s.endTx(ctx, tx, t, actorOr(b.Actor), EventBlocked, b.Reason, facts{"code": b.Code, "stage": t.Stage, "round": t.Round})
+	data := facts{"code": b.Code, "stage": t.Stage, "round": t.Round}
+	end := s.endTx
+	if b.Code == CodeNeedsInput {
+		end = s.restTx
+	}
+	m, err := end(ctx, tx, t, actorOr(b.Actor), EventBlocked, b.Reason, data)
 	if err != nil || s.cfg.OnBlockedTx == nil {
 		return m, err
 	}
@@ -204,29 +210,35 @@ func (s *Store) LandedTx(ctx context.Context, tx pgx.Tx, at At, l Landing) (Move
 
 // endTx writes an end of the task, which always has its clean-up enqueued with it.
 func (s *Store) endTx(ctx context.Context, tx pgx.Tx, t Task, actor string, kind EventKind, reason string, data facts) (Moved, error) {
+	m, err := s.restTx(ctx, tx, t, actor, kind, reason, data)
+	if err != nil {
+		return Moved{}, err
+	}
+	return m, retireTx(ctx, tx, m.Task)
+}
+
+// restTx is endTx for a task whose workspace is needed as it is: the agent that asks goes on in it.
+func (*Store) restTx(ctx context.Context, tx pgx.Tx, t Task, actor string, kind EventKind, reason string, data facts) (Moved, error) {
 	t, err := moveTx(ctx, tx, t)
 	if err != nil {
 		return Moved{}, err
 	}
-	if err := appendEventTx(ctx, tx, t.ID, actor, kind, reason, data); err != nil {
-		return Moved{}, err
-	}
-	return Moved{Task: t}, retireTx(ctx, tx, t)
+	return Moved{Task: t}, appendEventTx(ctx, tx, t.ID, actor, kind, reason, data)
 }
 
 // rowTx finds the task's row of its stage table. The pipeline may have been edited since the task entered the stage: a
 // stage that is gone blocks the task (moved isn't nil then), since nobody knows what follows it.
-func (s *Store) rowTx(ctx context.Context, tx pgx.Tx, t Task) (Pipeline, Transition, *Moved, error) {
+func (s *Store) rowTx(ctx context.Context, tx pgx.Tx, t Task) (flow.Pipeline, flow.Transition, *Moved, error) {
 	pipeline, err := s.Pipeline(ctx, t)
 	if err == nil {
 		if row, known := pipeline.Transitions().Of(t.Stage); known {
 			return pipeline, row, nil, nil
 		}
 	} else if !errors.Is(err, ErrUnknownPipeline) {
-		return Pipeline{}, Transition{}, nil, err
+		return flow.Pipeline{}, flow.Transition{}, nil, err
 	}
 	m, err := s.unknownStageTx(ctx, tx, t, t.Stage)
-	return Pipeline{}, Transition{}, &m, err
+	return flow.Pipeline{}, flow.Transition{}, &m, err
 }
 
 func (s *Store) unknownStageTx(ctx context.Context, tx pgx.Tx, t Task, stage string) (Moved, error) {

@@ -13,13 +13,14 @@ import (
 	"orch/internal/db"
 	"orch/internal/queue"
 	"orch/internal/queue/queuetest"
+	"orch/internal/task/flow"
 )
 
 func TestCreate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	created := b.create(func(a *Add) { a.Overrides, a.Priority = map[string]string{"test": "make"}, 7 })
-	if created.Key != "demo-1" || created.Branch != "orch/demo-1" || created.Stage != Development || created.State != Active ||
+	if created.Key != "demo-1" || created.Branch != "orch/demo-1" || created.Stage != flow.Development || created.State != Active ||
 		created.Round != 1 || created.Location != "/srv/demo" || !created.Land || created.Title != "Do it" {
 		t.Errorf("%+v", created)
 	}
@@ -114,7 +115,7 @@ func TestAdvance_ThroughAllStages(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, six())
 	task := b.create(func(a *Add) { a.Pipeline = "six" })
-	for _, stage := range []string{Analysis, Architecture, Development, Review, Testing} {
+	for _, stage := range []string{flow.Analysis, flow.Architecture, flow.Development, flow.Review, flow.Testing} {
 		l := b.mustClaim(KindStage)
 		at := At{task.ID, stage, 1}
 		moved := b.move(l, b.advance(at))
@@ -130,7 +131,7 @@ func TestAdvance_ThroughAllStages(t *testing.T) {
 		t.Errorf("%+v", job)
 	}
 	l := b.mustClaim(KindMerge)
-	at := At{task.ID, Deploy, 1}
+	at := At{task.ID, flow.Deploy, 1}
 	landed := b.move(l, b.land(at, Landing{Commit: "abc"}))
 	if landed.Superseded || landed.Task.State != Done || landed.Task.LandedCommit != "abc" || landed.Task.FinishedAt == nil {
 		t.Errorf("%+v", landed)
@@ -152,7 +153,7 @@ func TestAdvance_ThroughAllStages(t *testing.T) {
 
 func TestAdvance_LastStageWithoutALanding(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, Pipeline{Name: "default", Stages: []Stage{{Name: Analysis, Agent: "a"}}})
+	b := newBench(t, flow.Pipeline{Name: "default", Stages: []flow.Stage{{Name: flow.Analysis, Agent: "a"}}})
 	task := b.create()
 	moved := b.move(b.mustClaim(KindStage), b.advance(task.At()))
 	if moved.Task.State != Done || b.kinds(task.ID) != "created done" || b.retires(task.ID) != 1 {
@@ -195,7 +196,7 @@ func TestWait_PersonLands(t *testing.T) {
 	b := newBench(t)
 	task := b.create(func(a *Add) { a.Land = false })
 	moved := b.move(b.mustClaim(KindStage), b.advance(task.At()))
-	if job := b.job(task.ID); moved.Task.Stage != Deploy || job == nil || job.Kind != KindMerge {
+	if job := b.job(task.ID); moved.Task.Stage != flow.Deploy || job == nil || job.Kind != KindMerge {
 		t.Fatalf("%+v, job %+v", moved.Task, job)
 	}
 	waiting := b.move(b.mustClaim(KindMerge), func(tx pgx.Tx) (Moved, error) {
@@ -225,7 +226,7 @@ func TestAdvance_NeedsTheEndOfTheCurrentJob(t *testing.T) {
 		_, err := b.store.AdvanceTx(t.Context(), tx, task.At(), Advance{})
 		return err
 	})
-	if !errors.Is(err, ErrBusy) || b.get(task.ID).Stage != Development {
+	if !errors.Is(err, ErrBusy) || b.get(task.ID).Stage != flow.Development {
 		t.Error(err)
 	}
 }
@@ -235,7 +236,7 @@ func TestReturn_RoundsAreCapped(t *testing.T) {
 	b := newBench(t)
 	task := b.create()
 	for round := 1; round <= 3; round++ {
-		at := At{task.ID, Development, round}
+		at := At{task.ID, flow.Development, round}
 		r := Return{Gate: "command", Reason: "exit code 1", Feedback: "output of round " + string(rune('0'+round))}
 		moved := b.move(b.mustClaim(KindStage), b.sendBack(at, r))
 		if again := b.inTx(b.sendBack(at, r)); !again.Superseded {
@@ -277,9 +278,9 @@ func TestReturn_GoesWhereTheTableSays(t *testing.T) {
 		if _, err := tx.Exec(t.Context(), `delete from jobs`); err != nil {
 			return Moved{}, err
 		}
-		return b.store.ReturnTx(t.Context(), tx, At{task.ID, Testing, 1}, Return{Feedback: "red\x00"})
+		return b.store.ReturnTx(t.Context(), tx, At{task.ID, flow.Testing, 1}, Return{Feedback: "red\x00"})
 	})
-	if moved.Task.Stage != Development || moved.Task.Round != 2 || moved.Task.Feedback != "red" || b.job(task.ID) == nil {
+	if moved.Task.Stage != flow.Development || moved.Task.Round != 2 || moved.Task.Feedback != "red" || b.job(task.ID) == nil {
 		t.Errorf("%+v", moved.Task)
 	}
 }
@@ -306,7 +307,7 @@ func TestBlock_AndRetry(t *testing.T) {
 		retried.Feedback != "the agent asks: which one?\nAnswer: the left one" {
 		t.Errorf("%+v, %v", retried, err)
 	}
-	if kinds := b.kinds(task.ID); kinds != "created blocked retried" {
+	if kinds := b.kinds(task.ID); kinds != "created blocked answered" {
 		t.Error(kinds)
 	}
 	if b.claim(KindStage) == nil {
@@ -335,7 +336,7 @@ func TestAdvance_StageIsGone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	task := b.create()
-	b.store.cfg.Catalog = Pipelines{{Name: "default", Stages: []Stage{{Name: Analysis, Agent: "a"}}}}
+	b.store.cfg.Catalog = Pipelines{{Name: "default", Stages: []flow.Stage{{Name: flow.Analysis, Agent: "a"}}}}
 	moved := b.move(b.mustClaim(KindStage), b.advance(task.At()))
 	if moved.Task.State != Blocked || moved.Task.ReasonCode != CodeStageUnknown {
 		t.Errorf("%+v", moved.Task)
@@ -349,7 +350,7 @@ func TestHold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	task := b.create()
-	for at, want := range map[At]bool{task.At(): true, {task.ID, Deploy, 1}: false, {task.ID, Development, 2}: false} {
+	for at, want := range map[At]bool{task.At(): true, {task.ID, flow.Deploy, 1}: false, {task.ID, flow.Development, 2}: false} {
 		err := db.InTx(t.Context(), b.pool, func(tx pgx.Tx) error {
 			_, held, err := b.store.HoldTx(t.Context(), tx, at)
 			if held != want {

@@ -1,7 +1,7 @@
-package task
+// Package flow has the pipelines of tasks: which stages a task passes, and the stage table, by which alone it moves.
+package flow
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,10 +21,7 @@ const (
 // BranchMergeable is the gate that the merge job is.
 const BranchMergeable = "branch_mergeable"
 
-const (
-	defaultMaxRounds = 3
-	defaultMaxRuns   = 20
-)
+const defaultMaxRounds = 3
 
 // GateRef names one gate of a stage and what it needs.
 type GateRef struct {
@@ -54,7 +51,6 @@ type Pipeline struct {
 	Name      string
 	Stages    []Stage
 	MaxRounds int // zero = 3
-	MaxRuns   int // agent runs for one task, ever; zero = 20
 }
 
 // Rounds is the cap on rounds.
@@ -63,14 +59,6 @@ func (p Pipeline) Rounds() int {
 		return p.MaxRounds
 	}
 	return defaultMaxRounds
-}
-
-// Runs is the cap on agent runs.
-func (p Pipeline) Runs() int {
-	if p.MaxRuns > 0 {
-		return p.MaxRuns
-	}
-	return defaultMaxRuns
 }
 
 // Stage returns the stage of that name.
@@ -148,7 +136,7 @@ func (p Pipeline) Validate(checkPrompt func(stage, text string) error) error {
 	if len(p.Stages) == 0 {
 		add("has no stage")
 	}
-	if p.MaxRounds < 0 || p.MaxRuns < 0 {
+	if p.MaxRounds < 0 {
 		add("a cap is negative")
 	}
 	for i, stage := range p.Stages {
@@ -192,24 +180,6 @@ func landingProblems(stage Stage, first, last bool) []string {
 		}
 	}
 	return problems
-}
-
-// Catalog knows the pipeline of each task, with what the task overrides. It may change while orch runs.
-type Catalog interface {
-	Pipeline(ctx context.Context, t Task) (Pipeline, error)
-}
-
-// Pipelines is a Catalog of fixed pipelines by name.
-type Pipelines []Pipeline
-
-// Pipeline returns the pipeline that the task names.
-func (p Pipelines) Pipeline(_ context.Context, t Task) (Pipeline, error) {
-	for _, pipeline := range p {
-		if pipeline.Name == t.Pipeline {
-			return pipeline, nil
-		}
-	}
-	return Pipeline{}, fmt.Errorf("%w %q", ErrUnknownPipeline, t.Pipeline)
 }
 
 // Short is the pipeline of a repository that configures none: one agent, a test command (none when empty), a landing.

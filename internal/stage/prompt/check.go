@@ -1,4 +1,4 @@
-package stage
+package prompt
 
 import (
 	"fmt"
@@ -7,31 +7,31 @@ import (
 	"text/template"
 	"text/template/parse"
 
-	"orch/internal/task"
+	"orch/internal/task/flow"
 )
 
-const maxPrompt = 1 << 20
+const longest = 1 << 20
 
-// CheckPrompt says what is wrong with the template of a prompt, before a run could fail because of it. name is what the
+// Check says what is wrong with the template of a prompt, before a run could fail because of it. name is what the
 // answer calls the template, beside the line. An empty one is the built-in one.
-func CheckPrompt(name, text string) error {
+func Check(name, text string) error {
 	if text == "" {
 		text = defaultPrompt
 	}
-	parsed, err := parsePrompt(name, text)
+	parsed, err := compile(name, text)
 	if err != nil {
 		return err
 	}
 	if err := checkFields(parsed); err != nil {
 		return err
 	}
-	first := PromptData{
+	first := Data{
 		Key: "demo-1", Repo: "demo", Title: "title", Body: "body", Branch: "orch/demo-1", BaseBranch: "main",
-		Stage: task.Development, Round: 1, Rounds: task.Pipeline{}.Rounds(),
+		Stage: flow.Development, Round: 1, Rounds: flow.Pipeline{}.Rounds(),
 	}
 	second := first
 	second.Round, second.Feedback = 2, "feedback"
-	for _, sample := range []PromptData{first, second} {
+	for _, sample := range []Data{first, second} {
 		if err := parsed.Execute(&limitedBuilder{}, sample); err != nil {
 			return err
 		}
@@ -42,17 +42,17 @@ func CheckPrompt(name, text string) error {
 // limitedBuilder refuses a text that no agent could read, before a template that repeats itself fills the memory.
 type limitedBuilder struct{ strings.Builder }
 
-var errPromptTooLong = fmt.Errorf("it grows beyond %d bytes", maxPrompt)
+var errTooLong = fmt.Errorf("it grows beyond %d bytes", longest)
 
 // Write implements io.Writer.
 func (b *limitedBuilder) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > maxPrompt {
-		return 0, errPromptTooLong
+	if b.Len()+len(p) > longest {
+		return 0, errTooLong
 	}
 	return b.Builder.Write(p)
 }
 
-// checkFields finds fields that PromptData lacks, in branches too that a trial run doesn't enter.
+// checkFields finds fields that Data lacks, in branches too that a trial run doesn't enter.
 func checkFields(tmpl *template.Template) error {
 	for _, t := range tmpl.Templates() {
 		if t.Tree == nil || t.Root == nil {
@@ -70,11 +70,11 @@ func checkFields(tmpl *template.Template) error {
 
 type fieldChecker struct {
 	tree   *parse.Tree
-	rooted bool // $ is a PromptData
+	rooted bool // $ is a Data
 	err    error
 }
 
-// walk visits every node. dot says whether the dot is a PromptData there.
+// walk visits every node. dot says whether the dot is a Data there.
 func (c *fieldChecker) walk(node parse.Node, dot bool) {
 	switch n := node.(type) {
 	case *parse.ListNode:
@@ -129,7 +129,7 @@ func (c *fieldChecker) pipe(pipe *parse.PipeNode, dot bool) {
 }
 
 func (c *fieldChecker) field(node parse.Node, names []string) {
-	current := reflect.TypeFor[PromptData]()
+	current := reflect.TypeFor[Data]()
 	for _, name := range names {
 		var ok bool
 		var next reflect.StructField
@@ -139,7 +139,7 @@ func (c *fieldChecker) field(node parse.Node, names []string) {
 		if !ok {
 			if c.err == nil {
 				location, _ := c.tree.ErrorContext(node)
-				c.err = fmt.Errorf("%s: there is no .%s; known: %s", location, strings.Join(names, "."), strings.Join(promptFields(), " "))
+				c.err = fmt.Errorf("%s: there is no .%s; known: %s", location, strings.Join(names, "."), strings.Join(fields(), " "))
 			}
 			return
 		}
@@ -147,9 +147,9 @@ func (c *fieldChecker) field(node parse.Node, names []string) {
 	}
 }
 
-func promptFields() []string {
+func fields() []string {
 	var names []string
-	for field := range reflect.TypeFor[PromptData]().Fields() {
+	for field := range reflect.TypeFor[Data]().Fields() {
 		names = append(names, "."+field.Name)
 	}
 	return names

@@ -1,18 +1,18 @@
-package stage
+package prompt
 
 import (
 	"strings"
 	"testing"
 
-	"orch/internal/task"
+	"orch/internal/task/flow"
 )
 
-func TestRenderPrompt(t *testing.T) {
+func TestRender(t *testing.T) {
 	t.Parallel()
-	data := PromptData{Key: "demo-1", Title: "Title", Branch: "orch/demo-1", BaseBranch: "main", Round: 2, Rounds: 3, Feedback: "red\noutput"}
-	for _, stage := range []string{task.Analysis, task.Architecture, task.Development, task.Review, task.Testing, "polish"} {
+	data := Data{Key: "demo-1", Title: "Title", Branch: "orch/demo-1", BaseBranch: "main", Round: 2, Rounds: 3, Feedback: "red\noutput"}
+	for _, stage := range []string{flow.Analysis, flow.Architecture, flow.Development, flow.Review, flow.Testing, "polish"} {
 		data.Stage = stage
-		prompt, err := RenderPrompt("", data)
+		prompt, err := Render("", data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -22,13 +22,34 @@ func TestRenderPrompt(t *testing.T) {
 			}
 		}
 	}
-	own, err := RenderPrompt("{{.Key}}: {{.Title}} {{.Feedback}}", data)
+	own, err := Render("{{.Key}}: {{.Title}} {{.Feedback}}", data)
 	if err != nil || string(own) != "demo-1: Title red\noutput" {
 		t.Errorf("%s, %v", own, err)
 	}
 }
 
-func TestCheckPrompt(t *testing.T) {
+func TestGoOn(t *testing.T) {
+	t.Parallel()
+	data := Data{Key: "demo-1", Stage: "review", Branch: "orch/demo-1", Round: 2, Rounds: 3, Feedback: "red\noutput"}
+	for outcome, why := range map[string]string{
+		"needs_input": "said to that is below", "timeout": "as long as it may", "stalled": "nothing had come", "quota": "a limit",
+		"interrupted": "was stopped", "crashed": "crashed", "agent_failed": "ended before",
+	} {
+		for kept, where := range map[bool]string{true: "as you left it", false: "was made anew"} {
+			prompt, err := GoOn(data, Earlier{Outcome: outcome, Kept: kept})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, part := range []string{why, where, "demo-1", "stage review, round 2 of at most 3", "red\noutput", `{"orch":{"status":"needs_input"`} {
+				if !strings.Contains(string(prompt), part) {
+					t.Errorf("%s: no %q in\n%s", outcome, part, prompt)
+				}
+			}
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ text, want string }{
 		{"", ""},
@@ -53,21 +74,21 @@ func TestCheckPrompt(t *testing.T) {
 		{"{{if .Feedback}}{{with .Title}}{{.Nope}}{{end}}{{end}}", "can't evaluate field Nope"},
 		{"{{define \"x\"}}{{.Nope}}{{end}}{{if .Feedback}}{{template \"x\" .}}{{end}}", "can't evaluate field Nope"},
 	} {
-		err := CheckPrompt("dev.md", test.text)
+		err := Check("dev.md", test.text)
 		if (test.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s\nwant %q, got %v", test.text, test.want, err)
 		}
 	}
 }
 
-func TestCheckPrompt_OfAPipeline(t *testing.T) {
+func TestCheck_OfAPipeline(t *testing.T) {
 	t.Parallel()
 	for prompt, problem := range map[string]string{
 		"{{.Nothing}}":                       "there is no .Nothing",
 		"{{if}}":                             "missing value for if",
 		"{{if .Feedback}}{{.Secret}}{{end}}": "there is no .Secret",
 	} {
-		err := task.Pipeline{Name: "x", Stages: []task.Stage{{Name: "a", Prompt: prompt}}}.Validate(CheckPrompt)
+		err := flow.Pipeline{Name: "x", Stages: []flow.Stage{{Name: "a", Prompt: prompt}}}.Validate(Check)
 		if err == nil || !strings.Contains(err.Error(), `pipeline "x": stage "a": prompt: `) || !strings.Contains(err.Error(), problem) {
 			t.Errorf("%s: %v", problem, err)
 		}
