@@ -24,7 +24,7 @@ func TestPoolerIsFoundOut(t *testing.T) {
 			p := newPooler(t, cfg, servers)
 			log, lines := newLog()
 			pooled := func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, via(cfg, p.listener)) }
-			l := listen(t, cfg, db.ListenerConfig{Connect: pooled, Sender: pooled, Answer: 300 * time.Millisecond, Logger: log})
+			l := listen(t, cfg, db.ListenerConfig{Connect: pooled, Sender: pooled, Answer: time.Second, Logger: log})
 			if line := lines.await(t, db.CodeNotHeard); line["level"] != "ERROR" {
 				t.Errorf("not loud: %v", line)
 			}

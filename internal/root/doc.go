@@ -59,6 +59,13 @@
 // names has somebody in it; one moved after a crash is refused for as long as its dead worker counts as alive. Not told apart
 // are a copy that has the very host and path of its original (in another container, or put in its place), and one of a root without workers.
 //
+// # Signs of life
+//
+// Each process of a root says again and again that it is alive (Sight): others count the death of its host from the last time,
+// and the shims of its runs are told the same moment, so that no host is given up whose agents still work. A process that
+// waits on a bound root says so too (SightWaiting), because it will look after what runs there as soon as it can: that is
+// all it writes, and it moves no generation.
+//
 // # Starters that stop
 //
 // A starter can be stopped (SIGSTOP, a frozen container) at any point and go on an hour later. It can't hold the key for

@@ -44,6 +44,9 @@ func (r *Root) ID() uuid.UUID { return r.marker.RootID }
 // InstanceID names the database that the root belongs to.
 func (r *Root) InstanceID() uuid.UUID { return r.marker.InstanceID }
 
+// Others says whether any other process works in this root, those of other containers included.
+func (r *Root) Others() bool { return r.lock.entered() }
+
 // Generation is the one that this process was given at its start.
 func (r *Root) Generation() int64 { return r.marker.Generation }
 

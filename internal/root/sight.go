@@ -1,0 +1,47 @@
+package root
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+var errUnseen = errors.New("the database doesn't know this root as it is")
+
+// Sight tells the database that a process of this root is alive: others count the death of its host from then on.
+func (r *Root) Sight(ctx context.Context, pool *pgxpool.Pool) error {
+	return sight(ctx, pool, r.marker, `generation >= $3`) // others may have started here since
+}
+
+// SightWaiting does the same for a process that can't bind the root at a path yet, for example because of a migration:
+// what runs there is looked after as soon as it can. It is all that a waiting process writes. A root that doesn't fit the
+// database, such as a copy that was left behind, isn't seen.
+func SightWaiting(ctx context.Context, path string, pool *pgxpool.Pool) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	m, err := readMarker(path)
+	if err != nil {
+		return err
+	}
+	return sight(ctx, pool, m, `generation = $3`)
+}
+
+func sight(ctx context.Context, pool *pgxpool.Pool, m marker, fits string) error {
+	tag, err := pool.Exec(ctx, `update roots set seen_at = clock_timestamp() from instance
+		where roots.id = $1 and instance.id = $2 and roots.`+fits, m.RootID, m.InstanceID, m.Generation)
+	if err != nil {
+		return fmt.Errorf("tell the database that this root is alive: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return errUnseen
+	}
+	return nil
+}
+
+// RunsDirOf is where the root at a path keeps its runs.
+func RunsDirOf(path string) string { return filepath.Join(path, runsDir) }
