@@ -11,6 +11,8 @@ type Config struct {
 	Database Database
 	HTTP     HTTP
 	Worker   Worker
+	Runs     Runs
+	Disk     Disk
 	Merge    Merge
 	Log      Log
 }
@@ -57,6 +59,27 @@ type Worker struct {
 	PruneAfter     Seconds `envconfig:"ORCH_PRUNE_AFTER_S" default:"604800"`
 }
 
+// Runs bounds the programs that are run under shims: agents, gate commands, tests.
+type Runs struct {
+	// OrphanGrace is how long a run goes on while no orch of its data root reaches the database, HostDead after how long of
+	// that another host may have its job.
+	OrphanGrace Seconds   `envconfig:"ORCH_ORPHAN_GRACE_S" default:"7200"`
+	HostDead    Seconds   `envconfig:"ORCH_HOST_DEAD_S" default:"10800"`
+	LogCap      Megabytes `envconfig:"ORCH_RUN_LOG_CAP_MB" default:"64"`
+	PortBase    Count     `envconfig:"ORCH_PORT_BASE" default:"20000"`
+	PortsPerRun Count     `envconfig:"ORCH_PORTS_PER_RUN" default:"20"`
+}
+
+// Disk bounds what is kept in the data root. No megabytes mean no bound.
+type Disk struct {
+	MinFree            Megabytes `envconfig:"ORCH_MIN_FREE_MB" default:"1024"`
+	KeepRuns           Seconds   `envconfig:"ORCH_KEEP_RUNS_S" default:"1209600"`
+	KeepRunsSize       Megabytes `envconfig:"ORCH_KEEP_RUNS_MB" default:"10240"`
+	KeepWorkspaces     Seconds   `envconfig:"ORCH_KEEP_WORKSPACES_S" default:"604800"`
+	KeepWorkspacesSize Megabytes `envconfig:"ORCH_KEEP_WORKSPACES_MB" default:"51200"`
+	SweepEvery         Seconds   `envconfig:"ORCH_SWEEP_EVERY_S" default:"600"`
+}
+
 // Merge bounds the landing of changes. Empty GateRepos means every configured repository.
 type Merge struct {
 	LockTimeout Seconds `envconfig:"ORCH_MERGE_LOCK_TIMEOUT_S" default:"300"`
@@ -95,5 +118,5 @@ func (m Merge) Repo(name string) bool {
 }
 
 func (c *Config) sections() []any {
-	return []any{&c.Data, &c.Database, &c.HTTP, &c.Worker, &c.Merge, &c.Log}
+	return []any{&c.Data, &c.Database, &c.HTTP, &c.Worker, &c.Runs, &c.Disk, &c.Merge, &c.Log}
 }

@@ -39,6 +39,15 @@ func TestDefaults(t *testing.T) {
 		w.PruneEvery.Duration() != time.Hour || w.PruneAfter.Duration() != 7*24*time.Hour {
 		t.Errorf("worker %+v", w)
 	}
+	r, d := cfg.Runs, cfg.Disk
+	if r.OrphanGrace.Duration() != 2*time.Hour || r.HostDead.Duration() != 3*time.Hour || r.LogCap.Bytes() != 64<<20 ||
+		r.PortBase != 20000 || r.PortsPerRun != 20 {
+		t.Errorf("runs %+v", r)
+	}
+	if d.MinFree.Bytes() != 1<<30 || d.KeepRuns.Duration() != 14*24*time.Hour || d.KeepRunsSize.Bytes() != 10<<30 ||
+		d.KeepWorkspaces.Duration() != 7*24*time.Hour || d.KeepWorkspacesSize.Bytes() != 50<<30 || d.SweepEvery.Duration() != 10*time.Minute {
+		t.Errorf("disk %+v", d)
+	}
 	if cfg.Merge.LockTimeout.Duration() != 5*time.Minute || !cfg.Merge.Repo("any") {
 		t.Errorf("merge %+v", cfg.Merge)
 	}
@@ -83,11 +92,12 @@ func TestEnvironmentIsRead(t *testing.T) {
 func TestUnreadableValues(t *testing.T) {
 	t.Setenv("ORCH_POLL_S", "5s")
 	t.Setenv("ORCH_TESTING", "maybe")
-	_, _, err := config.Load(map[string]string{"ORCH_MAX_CONCURRENCY": "2.5", "ORCH_NOTHING": "1"})
+	_, _, err := config.Load(map[string]string{"ORCH_MAX_CONCURRENCY": "2.5", "ORCH_NOTHING": "1", "ORCH_MIN_FREE_MB": "1G"})
 	for _, want := range []string{
 		`ORCH_POLL_S="5s" can't be used: it takes a number of seconds without a unit`,
 		`ORCH_TESTING="maybe" can't be used: it takes true or false`,
 		`ORCH_MAX_CONCURRENCY="2.5" can't be used: it takes a whole number`,
+		`ORCH_MIN_FREE_MB="1G" can't be used: it takes a whole number of megabytes`,
 		"ORCH_NOTHING",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -205,31 +215,57 @@ func TestValidate(t *testing.T) {
 			map[string]string{"ORCH_POLL_S": "0", "ORCH_LOG_LEVEL": "loud", "ORCH_MERGE_LOCK_TIMEOUT_S": "-1"},
 			[]string{`ORCH_POLL_S="0"`, `ORCH_LOG_LEVEL="loud" can't be used: it takes one of debug, info, warn, error`, `ORCH_MERGE_LOCK_TIMEOUT_S="-1"`},
 		},
-		"beats":              {map[string]string{"ORCH_HEARTBEAT_S": "20.5"}, []string{`ORCH_LEASE_TTL_S="60"`, "ORCH_HEARTBEAT_S=20.5", "61.5"}},
-		"beats that fit":     {map[string]string{"ORCH_HEARTBEAT_S": "20"}, nil},
-		"no beat":            {map[string]string{"ORCH_HEARTBEAT_S": "0", "ORCH_LEASE_TTL_S": "-5"}, []string{`ORCH_HEARTBEAT_S="0"`, `ORCH_LEASE_TTL_S="-5"`}},
-		"no grace":           {map[string]string{"ORCH_STOP_GRACE_S": "0", "ORCH_KILL_GRACE_S": "0"}, nil},
-		"negative grace":     {map[string]string{"ORCH_STOP_GRACE_S": "-1", "ORCH_KILL_GRACE_S": "-0.5"}, []string{"ORCH_STOP_GRACE_S", "ORCH_KILL_GRACE_S"}},
-		"never pruned":       {map[string]string{"ORCH_PRUNE_EVERY_S": "0", "ORCH_PRUNE_AFTER_S": "-1"}, []string{`ORCH_PRUNE_EVERY_S="0"`, `ORCH_PRUNE_AFTER_S="-1"`}},
-		"pruned soon":        {map[string]string{"ORCH_PRUNE_EVERY_S": "0.5", "ORCH_PRUNE_AFTER_S": "0.001"}, nil},
-		"no slots":           {map[string]string{"ORCH_MAX_CONCURRENCY": "0"}, []string{`ORCH_MAX_CONCURRENCY="0"`}},
-		"many slots":         {map[string]string{"ORCH_MAX_CONCURRENCY": "1001"}, []string{"1 to 1000"}},
-		"format":             {map[string]string{"ORCH_LOG_FORMAT": "xml"}, []string{"auto, text, json"}},
-		"repositories":       {map[string]string{"ORCH_MERGE_GATE_REPOS": "demo,De mo"}, []string{"ORCH_MERGE_GATE_REPOS", "De mo"}},
-		"every address":      {map[string]string{"ORCH_HTTP_ADDR": ":8047"}, []string{"needs ORCH_API_TOKEN"}},
-		"address":            {map[string]string{"ORCH_HTTP_ADDR": "0.0.0.0:1"}, []string{"needs ORCH_API_TOKEN"}},
-		"name":               {map[string]string{"ORCH_HTTP_ADDR": "orch.internal:1"}, []string{"needs ORCH_API_TOKEN"}},
-		"with token":         {map[string]string{"ORCH_HTTP_ADDR": "[::]:8047", "ORCH_API_TOKEN": "abc"}, nil},
-		"loopback":           {map[string]string{"ORCH_HTTP_ADDR": "[::1]:0"}, nil},
-		"mapped loopback":    {map[string]string{"ORCH_HTTP_ADDR": "[::ffff:127.0.0.1]:80"}, nil},
-		"localhost":          {map[string]string{"ORCH_HTTP_ADDR": "localhost:80"}, nil},
-		"no port":            {map[string]string{"ORCH_HTTP_ADDR": "127.0.0.1"}, []string{"address:port"}},
-		"bad port":           {map[string]string{"ORCH_HTTP_ADDR": "127.0.0.1:99999"}, []string{"address:port"}},
-		"token with blank":   {map[string]string{"ORCH_API_TOKEN": "hunter2 hunter2"}, []string{"ORCH_API_TOKEN can't be used"}},
-		"server":             {map[string]string{"ORCH_URL": "https://orch.example.org/base"}, nil},
-		"server with secret": {map[string]string{"ORCH_URL": "https://u:hunter2@orch.example.org"}, []string{"ORCH_URL can't be used"}},
-		"server without":     {map[string]string{"ORCH_URL": "orch.example.org"}, []string{"ORCH_URL can't be used"}},
-		"listen only":        {map[string]string{"ORCH_DATABASE_LISTEN_URL": "postgres://hunter2"}, []string{"without ORCH_DATABASE_URL"}},
+		"beats":          {map[string]string{"ORCH_HEARTBEAT_S": "20.5"}, []string{`ORCH_LEASE_TTL_S="60"`, "ORCH_HEARTBEAT_S=20.5", "61.5"}},
+		"beats that fit": {map[string]string{"ORCH_HEARTBEAT_S": "20"}, nil},
+		"no beat":        {map[string]string{"ORCH_HEARTBEAT_S": "0", "ORCH_LEASE_TTL_S": "-5"}, []string{`ORCH_HEARTBEAT_S="0"`, `ORCH_LEASE_TTL_S="-5"`}},
+		"no grace":       {map[string]string{"ORCH_STOP_GRACE_S": "0", "ORCH_KILL_GRACE_S": "0"}, nil},
+		"negative grace": {map[string]string{"ORCH_STOP_GRACE_S": "-1", "ORCH_KILL_GRACE_S": "-0.5"}, []string{"ORCH_STOP_GRACE_S", "ORCH_KILL_GRACE_S"}},
+		"never pruned":   {map[string]string{"ORCH_PRUNE_EVERY_S": "0", "ORCH_PRUNE_AFTER_S": "-1"}, []string{`ORCH_PRUNE_EVERY_S="0"`, `ORCH_PRUNE_AFTER_S="-1"`}},
+		"pruned soon":    {map[string]string{"ORCH_PRUNE_EVERY_S": "0.5", "ORCH_PRUNE_AFTER_S": "0.001"}, nil},
+		"orphaned too soon": {
+			map[string]string{"ORCH_ORPHAN_GRACE_S": "100", "ORCH_HOST_DEAD_S": "10000"},
+			[]string{`ORCH_ORPHAN_GRACE_S="100" can't be used: it must be at least 3 times ORCH_LEASE_TTL_S=60, that is 180`},
+		},
+		"dead before orphaned": {
+			map[string]string{"ORCH_HOST_DEAD_S": "7279.5"},
+			[]string{`ORCH_HOST_DEAD_S="7279.5" can't be used: it must be at least ORCH_ORPHAN_GRACE_S=7200 plus twice ORCH_KILL_GRACE_S=10 plus ORCH_LEASE_TTL_S=60, that is 7280`},
+		},
+		"dead just after orphaned": {map[string]string{"ORCH_HOST_DEAD_S": "7280"}, nil},
+		"in a hurry": {
+			map[string]string{
+				"ORCH_HEARTBEAT_S": "0.3", "ORCH_LEASE_TTL_S": "1", "ORCH_KILL_GRACE_S": "1", "ORCH_ORPHAN_GRACE_S": "3", "ORCH_HOST_DEAD_S": "6",
+			}, nil,
+		},
+		"never orphaned":     {map[string]string{"ORCH_ORPHAN_GRACE_S": "0", "ORCH_HOST_DEAD_S": "-1"}, []string{`ORCH_ORPHAN_GRACE_S="0"`, `ORCH_HOST_DEAD_S="-1"`}},
+		"no log":             {map[string]string{"ORCH_RUN_LOG_CAP_MB": "0"}, []string{`ORCH_RUN_LOG_CAP_MB="0" can't be used: it must be at least 1`}},
+		"closed ports":       {map[string]string{"ORCH_PORT_BASE": "80", "ORCH_PORTS_PER_RUN": "-1"}, []string{`ORCH_PORT_BASE="80"`, `ORCH_PORTS_PER_RUN="-1"`}},
+		"too many ports":     {map[string]string{"ORCH_PORT_BASE": "65000", "ORCH_MAX_CONCURRENCY": "30"}, []string{"32 runs at the same time", "ORCH_PORT_BASE=65000", "below 65536"}},
+		"ports that fit":     {map[string]string{"ORCH_PORT_BASE": "65496", "ORCH_MAX_CONCURRENCY": "2", "ORCH_PORTS_PER_RUN": "10"}, nil},
+		"no ports":           {map[string]string{"ORCH_PORTS_PER_RUN": "0"}, nil},
+		"everything is kept": {map[string]string{"ORCH_MIN_FREE_MB": "0", "ORCH_KEEP_RUNS_MB": "0", "ORCH_KEEP_WORKSPACES_MB": "0"}, nil},
+		"nothing is kept": {
+			map[string]string{"ORCH_KEEP_RUNS_S": "0", "ORCH_KEEP_WORKSPACES_S": "0", "ORCH_SWEEP_EVERY_S": "0", "ORCH_KEEP_WORKSPACES_MB": "-1"},
+			[]string{`ORCH_KEEP_RUNS_S="0"`, `ORCH_KEEP_WORKSPACES_S="0"`, `ORCH_SWEEP_EVERY_S="0"`, `ORCH_KEEP_WORKSPACES_MB="-1"`},
+		},
+		"no room for one run": {map[string]string{"ORCH_KEEP_RUNS_MB": "63"}, []string{`ORCH_KEEP_RUNS_MB="63" can't be used: it must be at least ORCH_RUN_LOG_CAP_MB=64`}},
+		"no slots":            {map[string]string{"ORCH_MAX_CONCURRENCY": "0"}, []string{`ORCH_MAX_CONCURRENCY="0"`}},
+		"many slots":          {map[string]string{"ORCH_MAX_CONCURRENCY": "1001"}, []string{"1 to 1000"}},
+		"format":              {map[string]string{"ORCH_LOG_FORMAT": "xml"}, []string{"auto, text, json"}},
+		"repositories":        {map[string]string{"ORCH_MERGE_GATE_REPOS": "demo,De mo"}, []string{"ORCH_MERGE_GATE_REPOS", "De mo"}},
+		"every address":       {map[string]string{"ORCH_HTTP_ADDR": ":8047"}, []string{"needs ORCH_API_TOKEN"}},
+		"address":             {map[string]string{"ORCH_HTTP_ADDR": "0.0.0.0:1"}, []string{"needs ORCH_API_TOKEN"}},
+		"name":                {map[string]string{"ORCH_HTTP_ADDR": "orch.internal:1"}, []string{"needs ORCH_API_TOKEN"}},
+		"with token":          {map[string]string{"ORCH_HTTP_ADDR": "[::]:8047", "ORCH_API_TOKEN": "abc"}, nil},
+		"loopback":            {map[string]string{"ORCH_HTTP_ADDR": "[::1]:0"}, nil},
+		"mapped loopback":     {map[string]string{"ORCH_HTTP_ADDR": "[::ffff:127.0.0.1]:80"}, nil},
+		"localhost":           {map[string]string{"ORCH_HTTP_ADDR": "localhost:80"}, nil},
+		"no port":             {map[string]string{"ORCH_HTTP_ADDR": "127.0.0.1"}, []string{"address:port"}},
+		"bad port":            {map[string]string{"ORCH_HTTP_ADDR": "127.0.0.1:99999"}, []string{"address:port"}},
+		"token with blank":    {map[string]string{"ORCH_API_TOKEN": "hunter2 hunter2"}, []string{"ORCH_API_TOKEN can't be used"}},
+		"server":              {map[string]string{"ORCH_URL": "https://orch.example.org/base"}, nil},
+		"server with secret":  {map[string]string{"ORCH_URL": "https://u:hunter2@orch.example.org"}, []string{"ORCH_URL can't be used"}},
+		"server without":      {map[string]string{"ORCH_URL": "orch.example.org"}, []string{"ORCH_URL can't be used"}},
+		"listen only":         {map[string]string{"ORCH_DATABASE_LISTEN_URL": "postgres://hunter2"}, []string{"without ORCH_DATABASE_URL"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,13 +12,17 @@ import (
 )
 
 const (
-	maxSlots      = 1000
-	beatsPerLease = 3
+	maxSlots        = 1000
+	beatsPerLease   = 3
+	leasesPerOrphan = 3
+	landings        = 2 // that may run their tests beside the agents
+	firstOpenPort   = 1024
+	maxPort         = 65535
 )
 
 // Validate names every contradiction in c, joined.
 func (c *Config) Validate() error {
-	return errors.Join(c.Worker.validate(), c.HTTP.validate(), c.Merge.validate(), c.Log.validate(), c.Database.validate())
+	return errors.Join(c.Worker.validate(), c.Runs.validate(c.Worker), c.Disk.validate(c.Runs), c.HTTP.validate(), c.Merge.validate(), c.Log.validate(), c.Database.validate())
 }
 
 func (w Worker) validate() error {
@@ -42,6 +46,67 @@ func (w Worker) validate() error {
 			Variable: "ORCH_LEASE_TTL_S", Value: w.LeaseTTL.String(),
 			Allowed: fmt.Sprintf("it must be at least %d times ORCH_HEARTBEAT_S=%s, that is %s, so that one late beat loses no lease",
 				beatsPerLease, w.Heartbeat, beatsPerLease*w.Heartbeat),
+		})
+	}
+	return errors.Join(problems...)
+}
+
+func (r Runs) validate(w Worker) error {
+	problems := []error{
+		positive("ORCH_ORPHAN_GRACE_S", r.OrphanGrace),
+		positive("ORCH_HOST_DEAD_S", r.HostDead),
+		atLeast("ORCH_RUN_LOG_CAP_MB", int64(r.LogCap), 1),
+		r.validatePorts(w),
+	}
+	if least := leasesPerOrphan * w.LeaseTTL; r.OrphanGrace > 0 && r.OrphanGrace < least {
+		problems = append(problems, &ValueError{
+			Variable: "ORCH_ORPHAN_GRACE_S", Value: r.OrphanGrace.String(),
+			Allowed: fmt.Sprintf("it must be at least %d times ORCH_LEASE_TTL_S=%s, that is %s, so that a short outage of the database ends no agent",
+				leasesPerOrphan, w.LeaseTTL, least),
+		})
+	}
+	// Until its shim has ended a run, nobody else may begin the same work.
+	if least := r.OrphanGrace + 2*w.KillGrace + w.LeaseTTL; r.HostDead > 0 && r.HostDead < least {
+		problems = append(problems, &ValueError{
+			Variable: "ORCH_HOST_DEAD_S", Value: r.HostDead.String(),
+			Allowed: fmt.Sprintf("it must be at least ORCH_ORPHAN_GRACE_S=%s plus twice ORCH_KILL_GRACE_S=%s plus ORCH_LEASE_TTL_S=%s, that is %s: "+
+				"else another host gets a job whose agent still runs here", r.OrphanGrace, w.KillGrace, w.LeaseTTL, least),
+		})
+	}
+	return errors.Join(problems...)
+}
+
+// validatePorts lets the runs of one process have their ports; more processes on a data root need more of them.
+func (r Runs) validatePorts(w Worker) error {
+	problems := []error{atLeast("ORCH_PORTS_PER_RUN", int64(r.PortsPerRun), 0)}
+	if r.PortBase < firstOpenPort || r.PortBase > maxPort {
+		problems = append(problems, &ValueError{
+			Variable: "ORCH_PORT_BASE", Value: strconv.Itoa(int(r.PortBase)),
+			Allowed: fmt.Sprintf("it takes a port from %d to %d", firstOpenPort, maxPort),
+		})
+	} else if runs := int(w.MaxConcurrency) + landings; int(r.PortBase)+runs*int(r.PortsPerRun) > maxPort+1 {
+		problems = append(problems, &ValueError{
+			Variable: "ORCH_PORTS_PER_RUN", Value: strconv.Itoa(int(r.PortsPerRun)),
+			Allowed: fmt.Sprintf("%d runs at the same time (ORCH_MAX_CONCURRENCY=%d and %d landings) from ORCH_PORT_BASE=%d on don't fit below %d",
+				runs, w.MaxConcurrency, landings, r.PortBase, maxPort+1),
+		})
+	}
+	return errors.Join(problems...)
+}
+
+func (d Disk) validate(r Runs) error {
+	problems := []error{
+		atLeast("ORCH_MIN_FREE_MB", int64(d.MinFree), 0),
+		positive("ORCH_KEEP_RUNS_S", d.KeepRuns),
+		atLeast("ORCH_KEEP_RUNS_MB", int64(d.KeepRunsSize), 0),
+		positive("ORCH_KEEP_WORKSPACES_S", d.KeepWorkspaces),
+		atLeast("ORCH_KEEP_WORKSPACES_MB", int64(d.KeepWorkspacesSize), 0),
+		positive("ORCH_SWEEP_EVERY_S", d.SweepEvery),
+	}
+	if d.KeepRunsSize > 0 && d.KeepRunsSize < r.LogCap {
+		problems = append(problems, &ValueError{
+			Variable: "ORCH_KEEP_RUNS_MB", Value: d.KeepRunsSize.String(),
+			Allowed: fmt.Sprintf("it must be at least ORCH_RUN_LOG_CAP_MB=%s, the size of one run, or 0 for no bound", r.LogCap),
 		})
 	}
 	return errors.Join(problems...)
@@ -129,6 +194,13 @@ func notNegative(variable string, s Seconds) error {
 		return nil
 	}
 	return &ValueError{Variable: variable, Value: s.String(), Allowed: "it must not be negative"}
+}
+
+func atLeast(variable string, value, least int64) error {
+	if value >= least {
+		return nil
+	}
+	return &ValueError{Variable: variable, Value: strconv.FormatInt(value, 10), Allowed: fmt.Sprintf("it must be at least %d", least)}
 }
 
 func oneOf(variable, value string, allowed ...string) error {

@@ -90,6 +90,28 @@ func (c *Count) Decode(value string) error {
 	return nil
 }
 
+// Megabytes is a size given as a whole number of megabytes of 1024 × 1024 bytes.
+type Megabytes int64 //nolint:recvcheck // Decode has to change it
+
+// Decode implements envconfig.Decoder.
+func (m *Megabytes) Decode(value string) error {
+	if value == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(value, 10, 32)
+	if err != nil {
+		return allowedError("it takes a whole number of megabytes without a unit, such as 1024")
+	}
+	*m = Megabytes(n)
+	return nil
+}
+
+// Bytes is the size for everybody else.
+func (m Megabytes) Bytes() int64 { return int64(m) << 20 }
+
+// String is the number of megabytes, as a variable holds it.
+func (m Megabytes) String() string { return strconv.FormatInt(int64(m), 10) }
+
 // List holds words that were separated by commas.
 type List []string
 

@@ -16,8 +16,9 @@ import (
 
 	"orch/internal/config"
 	"orch/internal/config/orchyaml"
-	"orch/internal/stage"
+	"orch/internal/stage/prompt"
 	"orch/internal/task"
+	"orch/internal/task/flow"
 )
 
 // Catalog knows how each task is to be done: by orch.yaml as it is now, or by what the task brought along. An orch.yaml
@@ -60,7 +61,7 @@ func New(data config.Data, gated config.Merge, log *slog.Logger) (*Catalog, erro
 
 // LoadFile reads orch.yaml. Without one, and none asked for by ORCH_CONFIG, it answers an empty File.
 func LoadFile(data config.Data) (*orchyaml.File, error) {
-	file, err := orchyaml.LoadFile(data.File, stage.CheckPrompt)
+	file, err := orchyaml.LoadFile(data.File, prompt.Check)
 	if errors.Is(err, fs.ErrNotExist) && !data.FileGiven {
 		return &orchyaml.File{Path: data.File}, nil
 	}
@@ -116,7 +117,7 @@ func (c *Catalog) State(ctx context.Context) Status {
 }
 
 // Pipeline implements task.Catalog.
-func (c *Catalog) Pipeline(ctx context.Context, t task.Task) (task.Pipeline, error) {
+func (c *Catalog) Pipeline(ctx context.Context, t task.Task) (flow.Pipeline, error) {
 	p, err := c.Plan(ctx, t)
 	return p.Pipeline, err
 }

@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"orch/internal/agent/preset"
 	"orch/internal/config"
 	"orch/internal/task"
 )
@@ -134,5 +136,91 @@ func TestEditedFile(t *testing.T) {
 	rewrite(t, file, strings.Replace(twoRepos, "name: other", "name: third", 1))
 	if _, known := c.Current(t.Context()).Repo("third"); !known || c.State(t.Context()).Status != "ok" {
 		t.Errorf("a good edit didn't: %+v", c.State(t.Context()))
+	}
+}
+
+const fallbacks = `budgets: {run: {max_cost_usd: 2}, task: {max_cost_usd: 9}}
+repos: [{name: demo, path: /srv/demo, test: none}]
+agents:
+  coder: {preset: claude, fallback: spare, max_cost_usd: 3, max_cost_usd_day: 8}
+  spare: {preset: codex, fallback: last, stall_timeout: 40m, max_tokens: 1000}
+  last: {preset: gemini, stall_timeout: none}
+  deaf: {preset: claude, tool_stall_timeout: none, timeout: 50m}
+  mine: {preset: command, command: x}
+pipelines:
+  default: [{stage: development, agent: coder}, {stage: review, agent: mine}]
+`
+
+func TestPlanKnowsWhoTakesOver(t *testing.T) {
+	t.Parallel()
+	c, file := newTestCatalog(t)
+	rewrite(t, file, fallbacks)
+	p, err := c.Plan(t.Context(), task.Task{Repo: "demo", Pipeline: "default"})
+	if err != nil || len(p.Agents) != 4 {
+		t.Fatalf("plan %+v, %v", p.Agents, err)
+	}
+	p.enlist(c.Current(t.Context()), "deaf")
+	for name, want := range map[string][2]time.Duration{ // silence, silence while a tool works
+		"coder": {10 * time.Minute, 30 * time.Minute}, "spare": {40 * time.Minute, 40 * time.Minute},
+		"last": {0, time.Hour}, "mine": {0, 0}, "deaf": {10 * time.Minute, 50 * time.Minute},
+	} {
+		if a := p.Agents[name]; a.StallTimeout != want[0] || a.ToolStallTimeout != want[1] {
+			t.Errorf("%s: %v, %v", name, a.StallTimeout, a.ToolStallTimeout)
+		}
+	}
+	own, err := json.Marshal(Adhoc{Path: "/src/x", Test: "true", Agent: "spare"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := c.Plan(t.Context(), task.Task{Repo: "x", Overrides: own}); err != nil || len(p.Agents) != 2 {
+		t.Errorf("plan %+v, %v", p.Agents, err)
+	}
+}
+
+func TestLimitsOfAnAgentAreItsOwnBeforeTheBudgets(t *testing.T) {
+	t.Parallel()
+	c, file := newTestCatalog(t)
+	rewrite(t, file, fallbacks)
+	p, err := c.Plan(t.Context(), task.Task{Repo: "demo", Pipeline: "default"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	coder, spare := p.LimitsOf("coder"), p.LimitsOf("spare")
+	if *coder.Run.CostUSD != 3 || *coder.Agent.CostUSD != 8 || coder.AgentName != "coder" || *coder.Task.CostUSD != 9 || *coder.Day.CostUSD != 25 {
+		t.Errorf("coder %+v", coder)
+	}
+	if *spare.Run.CostUSD != 2 || *spare.Run.Tokens != 1000 || spare.Agent.CostUSD != nil || *spare.Task.Runs != 20 {
+		t.Errorf("spare %+v", spare)
+	}
+	p, err = c.Plan(t.Context(), task.Task{Repo: "demo", Pipeline: "default", MaxCostUSD: new(1.5)})
+	if err != nil || *p.LimitsOf("coder").Task.CostUSD != 1.5 {
+		t.Errorf("a task's own: %+v, %v", p.Limits, err)
+	}
+	own := json.RawMessage(`{"path":"/x","agent_command":"y"}`)
+	p, err = c.Plan(t.Context(), task.Task{Repo: "x", Overrides: own})
+	if limits := p.LimitsOf(adhocAgent); err != nil || *limits.Run.CostUSD != 2 || *limits.Task.CostUSD != 9 {
+		t.Errorf("of an agent that a task brought along: %+v, %v", limits, err)
+	}
+}
+
+// What orch.yaml takes for a preset and what the preset can do are said in two places.
+func TestPresetsAreTheSameInOrchYAML(t *testing.T) {
+	t.Parallel()
+	for _, name := range preset.Names() {
+		own, _ := preset.Of(name)
+		takes := func(more string) bool {
+			file := filepath.Join(t.TempDir(), "orch.yaml")
+			rewrite(t, file, "agents: {a: {preset: "+name+", command: x"+more+"}}\n")
+			_, err := LoadFile(config.Data{File: file, FileGiven: true})
+			return err == nil
+		}
+		if !takes("") || takes(", max_turns: 5") != own.Turns || takes(", model: m") != own.Models || takes(", tool_stall_timeout: 5m") != (own.ToolStall > 0) {
+			t.Errorf("%s isn't the same", name)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "orch.yaml")
+	rewrite(t, file, "agents: {a: {preset: nothing}}\n")
+	if _, err := LoadFile(config.Data{File: file, FileGiven: true}); err == nil || !strings.Contains(err.Error(), "allowed: "+strings.Join(preset.Names(), ", ")) {
+		t.Errorf("presets of orch.yaml: %v", err)
 	}
 }

@@ -7,11 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"orch/internal/agent/usage"
 	"orch/internal/config/orchyaml"
 	"orch/internal/forge"
 	"orch/internal/gate"
 	"orch/internal/merge"
 	"orch/internal/task"
+	"orch/internal/task/flow"
 )
 
 // adhocAgent is the name of the agent that a task brought along.
@@ -35,12 +37,15 @@ type Adhoc struct {
 // Plan is how one task is to be done.
 type Plan struct {
 	Repo     forge.Repo
-	Pipeline task.Pipeline
-	Agents   map[string]orchyaml.Agent
-	Setup    string
-	Test     *gate.Definition // nil: landing without a test was asked for
-	Method   string
-	Land     bool
+	Pipeline flow.Pipeline
+	// Agents are those of the pipeline and those who take over from them. Their time limits are as they hold: zero is none.
+	Agents map[string]orchyaml.Agent
+	// Limits are those of any agent; LimitsOf knows more.
+	Limits usage.Limits
+	Setup  string
+	Test   *gate.Definition // nil: landing without a test was asked for
+	Method string
+	Land   bool
 }
 
 // Plan says how t is to be done.
@@ -51,35 +56,41 @@ func (c *Catalog) Plan(ctx context.Context, t task.Task) (Plan, error) {
 			return Plan{}, fmt.Errorf("read what task %s brought along: %w", t.Key, err)
 		}
 	}
+	plan := c.filePlan
 	if own.Path != "" {
-		return c.adhocPlan(ctx, t, own)
+		plan = func(ctx context.Context, t task.Task) (Plan, error) { return c.adhocPlan(ctx, t, own) }
 	}
-	return c.filePlan(ctx, t)
+	p, err := plan(ctx, t)
+	if err == nil && t.MaxCostUSD != nil {
+		p.Limits.Task.CostUSD, p.Limits.OwnCost = t.MaxCostUSD, true
+	}
+	return p, err
 }
 
 // adhocPlan is the pipeline of a task that needs no orch.yaml: an agent, its test, the landing.
 func (c *Catalog) adhocPlan(ctx context.Context, t task.Task, own Adhoc) (Plan, error) {
+	file := c.Current(ctx)
 	p := Plan{
-		Repo:  forge.Repo{Name: t.Repo, Location: own.Path, Base: t.BaseBranch},
-		Setup: own.Setup, Method: merge.MethodFastForward, Land: c.gated.Repo(t.Repo), Agents: map[string]orchyaml.Agent{},
+		Limits: limitsOf(file.Budgets),
+		Repo:   forge.Repo{Name: t.Repo, Location: own.Path, Base: t.BaseBranch},
+		Setup:  own.Setup, Method: merge.MethodFastForward, Land: c.gated.Repo(t.Repo), Agents: map[string]orchyaml.Agent{},
 	}
 	name := adhocAgent
 	if own.Agent != "" {
 		name = own.Agent
-		agent, known := c.Current(ctx).Agent(own.Agent)
-		if !known {
+		if _, known := file.Agent(own.Agent); !known {
 			return Plan{}, fmt.Errorf("%w: no agent is called %q in %s", task.ErrUnknownPipeline, own.Agent, c.data.File)
 		}
-		p.Agents[name] = agent
+		p.enlist(file, name)
 	} else {
 		p.Agents[name] = orchyaml.Agent{
 			Name: name, Preset: orchyaml.PresetCommand, Command: orchyaml.Command{Shell: own.AgentCommand}, Timeout: adhocTimeout(own),
-			Env: own.Env,
+			Env: own.Env, MaxCostUSD: file.Budgets.Run.MaxCostUSD, MaxTokens: file.Budgets.Run.MaxTokens,
 		}
 	}
 	test := withSetup(own.Setup, own.Test)
 	p.Test = testGate(test)
-	p.Pipeline = task.Short(orchyaml.DefaultPipeline, name, test)
+	p.Pipeline = flow.Short(orchyaml.DefaultPipeline, name, test)
 	return p, nil
 }
 
@@ -105,13 +116,11 @@ func (c *Catalog) filePlan(ctx context.Context, t task.Task) (Plan, error) {
 		Repo:  forge.Repo{Name: repo.Name, Location: repo.Path, Base: t.BaseBranch},
 		Setup: repo.Setup, Method: merge.MethodFastForward, Land: repo.Land == orchyaml.LandAuto && c.gated.Repo(repo.Name),
 		Test: testGate(withSetup(repo.Setup, repo.Test)), Agents: map[string]orchyaml.Agent{},
-		Pipeline: task.Pipeline{Name: resolved.Name},
+		Limits: limitsOf(file.Budgets), Pipeline: flow.Pipeline{Name: resolved.Name},
 	}
 	for _, step := range resolved.Stages {
 		p.Pipeline.Stages = append(p.Pipeline.Stages, stageOf(step, repo.Setup))
-		if agent, known := file.Agent(step.Agent); known {
-			p.Agents[step.Agent] = agent
-		}
+		p.enlist(file, step.Agent)
 		if step.Method != "" {
 			p.Method = step.Method
 		}
@@ -119,8 +128,8 @@ func (c *Catalog) filePlan(ctx context.Context, t task.Task) (Plan, error) {
 	return p, nil
 }
 
-func stageOf(step orchyaml.Stage, setup string) task.Stage {
-	converted := task.Stage{
+func stageOf(step orchyaml.Stage, setup string) flow.Stage {
+	converted := flow.Stage{
 		Name: step.Name, Agent: step.Agent, Prompt: step.Prompt, OnFail: step.OnFail, Method: step.Method,
 	}
 	for _, g := range step.Gates {
@@ -128,7 +137,7 @@ func stageOf(step orchyaml.Stage, setup string) task.Stage {
 		if command != "" {
 			command = withSetup(setup, command)
 		}
-		converted.Gates = append(converted.Gates, task.GateRef{Name: g.Name, Command: command, Timeout: g.Timeout})
+		converted.Gates = append(converted.Gates, flow.GateRef{Name: g.Name, Command: command, Timeout: g.Timeout})
 	}
 	return converted
 }

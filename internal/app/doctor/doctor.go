@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"os/exec"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -70,10 +68,10 @@ func Examine(ctx context.Context, cfg *config.Config) []Finding {
 		found = append(found, examineRepo(ctx, program, repo))
 	}
 	for _, agent := range file.Agents {
-		found = append(found, examineAgent(cfg, agent))
+		found = append(found, examineAgent(cfg, agent)...)
 	}
 	return append(found, Finding{
-		"isolation", Warning, "agents and tests run as the user that runs orch: what it can read, they can read",
+		"isolation", Warning, "agents and tests run as the user that runs orch, and agents are told to ask for no permission: what it can do, they can do",
 		"run orch as a user of its own that owns nothing else",
 	})
 }
@@ -92,8 +90,12 @@ func examineDisk(cfg *config.Config) Finding {
 	}
 	free := st.Bavail * uint64(st.Bsize) //nolint:gosec // a block size is positive
 	detail := fmt.Sprintf("%.1f GiB free", float64(free)/(1<<30))
-	if free < lowSpace {
-		return Finding{"disk", Warning, detail, "make room: agents, logs and checkouts live in " + cfg.Data.Root}
+	makeRoom := "make room: agents, logs and checkouts live in " + cfg.Data.Root
+	switch {
+	case free < uint64(max(cfg.Disk.MinFree.Bytes(), 0)):
+		return Finding{"disk", Failed, fmt.Sprintf("%s; nothing is started below ORCH_MIN_FREE_MB=%s", detail, cfg.Disk.MinFree), makeRoom}
+	case free < lowSpace:
+		return Finding{"disk", Warning, detail, makeRoom}
 	}
 	return Finding{Name: "disk", Status: OK, Detail: detail}
 }
@@ -222,26 +224,4 @@ func examineRepo(ctx context.Context, program *gitcmd.Git, repo orchyaml.Repo) F
 		return Finding{name, Failed, err.Error(), ""}
 	}
 	return Finding{Name: name, Status: OK, Detail: fmt.Sprintf("%s, branch %s", checked.Path, checked.Base)}
-}
-
-func examineAgent(cfg *config.Config, agent orchyaml.Agent) Finding {
-	name := "agent " + agent.Name
-	if agent.Placeholder() {
-		return Finding{name, Failed, "no agent program is set", "edit agents." + agent.Name + ".command in " + cfg.Data.File}
-	}
-	word, _, _ := strings.Cut(strings.TrimSpace(agent.Command.Shell), " ")
-	if len(agent.Command.Argv) > 0 {
-		word = agent.Command.Argv[0]
-	}
-	if len(agent.Command.Argv) == 0 && strings.ContainsAny(word, "\"'$`=;&|<>(){}") {
-		return Finding{Name: name, Status: OK, Detail: "a shell line, not looked into"}
-	}
-	path, err := exec.LookPath(word)
-	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return Finding{name, Failed, fmt.Sprintf("there is no program %q", word), "install it, or correct agents." + agent.Name + ".command"}
-	}
-	if _, err := os.Stat(path); err != nil {
-		path = word
-	}
-	return Finding{Name: name, Status: OK, Detail: path}
 }

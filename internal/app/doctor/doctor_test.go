@@ -11,37 +11,9 @@ import (
 	"orch/internal/forge"
 	"orch/internal/git/gitcmd"
 	"orch/internal/root"
-	"orch/internal/stage"
 	"orch/internal/testdb"
 	"orch/internal/testgit"
 )
-
-func TestAgent(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "orch.yaml")
-	cfg := &config.Config{Data: config.Data{File: file}}
-	agent := func(content string) orchyaml.Agent {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		f, err := orchyaml.LoadFile(file, stage.CheckPrompt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return f.Agents[0]
-	}
-	want := Finding{"agent coder", Failed, "no agent program is set", "edit agents.coder.command in " + file}
-	if got := examineAgent(cfg, agent(orchyaml.Template(""))); got != want {
-		t.Errorf("placeholder: %+v", got)
-	}
-	if got := examineAgent(cfg, agent(orchyaml.Template("sh -c true"))); got.Status != OK || !strings.HasSuffix(got.Detail, "/sh") {
-		t.Errorf("sh: %+v", got)
-	}
-	if got := examineAgent(cfg, agent(orchyaml.Template("no-such-program"))); got.Status != Failed || !strings.Contains(got.Detail, "no-such-program") {
-		t.Errorf("missing: %+v", got)
-	}
-}
 
 func TestRepositoryOfAnother(t *testing.T) {
 	t.Parallel()

@@ -118,7 +118,8 @@ func withRepo(path string, content []byte, entry RepoEntry, check PromptCheck) (
 	// Text was put into text: prove that the file says what it said before, and one repository more.
 	n := len(doc.data.Repos)
 	if len(file.Repos) != n+1 || !reflect.DeepEqual(append(doc.data.Repos, entry.raw()), after.data.Repos) ||
-		!reflect.DeepEqual(doc.data.Agents, after.data.Agents) || !reflect.DeepEqual(doc.data.Pipelines, after.data.Pipelines) {
+		!reflect.DeepEqual(doc.data.Agents, after.data.Agents) || !reflect.DeepEqual(doc.data.Budgets, after.data.Budgets) ||
+		!reflect.DeepEqual(doc.data.Pipelines, after.data.Pipelines) {
 		return nil, handMade(path, entry)
 	}
 	return changed, nil

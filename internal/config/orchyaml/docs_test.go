@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"orch/internal/config/orchyaml"
-	"orch/internal/stage"
+	"orch/internal/stage/prompt"
 )
 
 const docs = "../../../docs/configuration.md"
@@ -15,7 +15,7 @@ const docs = "../../../docs/configuration.md"
 func TestPromptFields(t *testing.T) {
 	t.Parallel()
 	text := read(t, docs)
-	for field := range reflect.TypeFor[stage.PromptData]().Fields() {
+	for field := range reflect.TypeFor[prompt.Data]().Fields() {
 		if !strings.Contains(text, "`."+field.Name+"`") {
 			t.Errorf("docs/configuration.md doesn't mention .%s", field.Name)
 		}

@@ -13,6 +13,7 @@ import (
 // fileYAML and the types below are orch.yaml as it is written.
 type fileYAML struct {
 	Repos     []repoYAML             `yaml:"repos"`
+	Budgets   budgetsYAML            `yaml:"budgets"`
 	Agents    map[string]agentYAML   `yaml:"agents"`
 	Pipelines map[string][]stageYAML `yaml:"pipelines"`
 }
@@ -28,13 +29,41 @@ type repoYAML struct {
 	Land     string `yaml:"land"`
 }
 
+type budgetsYAML struct {
+	Run  *budgetYAML `yaml:"run"`
+	Task *budgetYAML `yaml:"task"`
+	Day  *budgetYAML `yaml:"day"`
+}
+
+// budgetYAML holds numbers, or none.
+type budgetYAML struct {
+	MaxCostUSD any `yaml:"max_cost_usd"` //nolint:tagliatelle // orch.yaml is snake_case
+	MaxTokens  any `yaml:"max_tokens"`   //nolint:tagliatelle // orch.yaml is snake_case
+	MaxRuns    any `yaml:"max_runs"`     //nolint:tagliatelle // orch.yaml is snake_case
+}
+
 type agentYAML struct {
-	Preset       string            `yaml:"preset"`
-	Command      any               `yaml:"command"` // a string or a list of strings
-	Timeout      string            `yaml:"timeout"`
-	StallTimeout string            `yaml:"stall_timeout"` //nolint:tagliatelle // orch.yaml is snake_case
-	Env          []string          `yaml:"env"`
-	Set          map[string]string `yaml:"set"`
+	Preset           string            `yaml:"preset"`
+	Command          any               `yaml:"command"` // a string or a list of strings
+	Model            string            `yaml:"model"`
+	Args             []any             `yaml:"args"`
+	MaxTurns         any               `yaml:"max_turns"`        //nolint:tagliatelle // orch.yaml is snake_case
+	MaxCostUSD       any               `yaml:"max_cost_usd"`     //nolint:tagliatelle // orch.yaml is snake_case
+	MaxTokens        any               `yaml:"max_tokens"`       //nolint:tagliatelle // orch.yaml is snake_case
+	MaxCostUSDDay    any               `yaml:"max_cost_usd_day"` //nolint:tagliatelle // orch.yaml is snake_case
+	Timeout          string            `yaml:"timeout"`
+	StallTimeout     string            `yaml:"stall_timeout"`      //nolint:tagliatelle // orch.yaml is snake_case
+	ToolStallTimeout string            `yaml:"tool_stall_timeout"` //nolint:tagliatelle // orch.yaml is snake_case
+	Fallback         string            `yaml:"fallback"`
+	Env              []string          `yaml:"env"`
+	Set              map[string]string `yaml:"set"`
+	Plain            []string          `yaml:"plain"`
+	Home             []seedYAML        `yaml:"home"`
+}
+
+type seedYAML struct {
+	From string `yaml:"from"`
+	To   string `yaml:"to"`
 }
 
 type stageYAML struct {
@@ -96,7 +125,7 @@ func yamlProblem(path string, err error) error {
 		}
 	}
 	if _, ok := errors.AsType[*yaml.UnknownFieldError](err); ok {
-		problem.Message += " (known here: repos, agents, pipelines at the top; docs/configuration.md lists the keys of each)"
+		problem.Message += " (known here: repos, budgets, agents, pipelines at the top; docs/configuration.md lists the keys of each)"
 	}
 	return problem
 }

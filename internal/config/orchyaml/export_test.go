@@ -8,7 +8,7 @@ import (
 // Keys lists the keys of the lists and maps in orch.yaml.
 func Keys() []string {
 	var keys []string
-	for _, t := range []reflect.Type{reflect.TypeFor[repoYAML](), reflect.TypeFor[agentYAML](), reflect.TypeFor[stageYAML]()} {
+	for _, t := range []reflect.Type{reflect.TypeFor[repoYAML](), reflect.TypeFor[agentYAML](), reflect.TypeFor[stageYAML](), reflect.TypeFor[budgetYAML](), reflect.TypeFor[seedYAML]()} {
 		for field := range t.Fields() {
 			keys = append(keys, strings.Split(field.Tag.Get("yaml"), ",")[0])
 		}

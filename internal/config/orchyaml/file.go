@@ -14,11 +14,10 @@ const maxFile = 1 << 20
 
 // Words of orch.yaml.
 const (
-	ForgeLocal    = "local"
-	LandAuto      = "auto"
-	LandManual    = "manual"
-	PresetCommand = "command"
-	TestNone      = "none" // what `test:` says when a repository has no test on purpose
+	ForgeLocal = "local"
+	LandAuto   = "auto"
+	LandManual = "manual"
+	TestNone   = "none" // what `test:` says when a repository has no test on purpose
 
 	StageDeploy       = "deploy"
 	stageDevelopment  = "development"
@@ -40,6 +39,8 @@ type File struct {
 	Path   string
 	Repos  []Repo
 	Agents []Agent // by name
+	// Budgets are those of the file, or the ones that hold when it says nothing.
+	Budgets Budgets
 
 	pipelines map[string]Pipeline
 }
@@ -54,23 +55,6 @@ type Repo struct {
 	Setup    string // command that prepares a checkout; may be empty
 	Test     string // command that decides whether a commit may land; empty when the file says none
 	Land     string // LandAuto or LandManual
-}
-
-// Agent is one way to run an agent program.
-type Agent struct {
-	Name         string
-	Preset       string
-	Command      Command
-	Timeout      time.Duration
-	StallTimeout time.Duration     // without output; 0 = no limit
-	Env          []string          // names of variables that are passed on
-	Set          map[string]string // variables with their values
-}
-
-// Command is what an agent runs: Shell is a line for `sh -c`, Argv a program with its arguments. One of them is set.
-type Command struct {
-	Shell string
-	Argv  []string
 }
 
 // Pipeline is the way of a task through its stages.
@@ -138,6 +122,7 @@ func parseFile(path string, content []byte, check PromptCheck) (*File, error) {
 		return nil, err
 	}
 	r := &resolver{doc: doc, dir: filepath.Dir(path), check: check, file: &File{Path: path, pipelines: map[string]Pipeline{}}}
+	r.file.Budgets = r.budgets()
 	r.agents()
 	r.pipelines()
 	r.repos()
@@ -163,15 +148,6 @@ func (f *File) RepoNames() []string {
 		names = append(names, r.Name)
 	}
 	return names
-}
-
-// Agent finds an agent by name.
-func (f *File) Agent(name string) (Agent, bool) {
-	i := slices.IndexFunc(f.Agents, func(a Agent) bool { return a.Name == name })
-	if i < 0 {
-		return Agent{}, false
-	}
-	return f.Agents[i], true
 }
 
 // ResolvePipeline answers the pipeline called name as it is for repo: a gate "command" without a command runs the

@@ -59,9 +59,12 @@ func TestWholeFile(t *testing.T) {
 	want := []orchyaml.Agent{
 		{
 			Name: "coder", Preset: "command", Command: orchyaml.Command{Shell: "my-agent --yes"}, Timeout: 45 * time.Minute,
-			StallTimeout: 10 * time.Minute, Env: []string{"KEY"}, Set: map[string]string{"MODE": "fast"},
+			StallTimeout: 10 * time.Minute, Env: []string{"KEY"}, Set: map[string]string{"MODE": "fast"}, MaxCostUSD: new(5.0),
 		},
-		{Name: "reviewer", Preset: "command", Command: orchyaml.Command{Argv: []string{"reviewer", "--strict"}}, Timeout: time.Hour},
+		{
+			Name: "reviewer", Preset: "command", Command: orchyaml.Command{Argv: []string{"reviewer", "--strict"}}, Timeout: time.Hour,
+			MaxCostUSD: new(5.0),
+		},
 	}
 	if !reflect.DeepEqual(file.Agents, want) {
 		t.Errorf("agents %+v", file.Agents)

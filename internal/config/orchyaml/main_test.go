@@ -6,19 +6,19 @@ import (
 	"testing"
 
 	"orch/internal/config/orchyaml"
-	"orch/internal/stage"
+	"orch/internal/stage/prompt"
 )
 
 func loadFile(path string) (*orchyaml.File, error) {
-	return orchyaml.LoadFile(path, stage.CheckPrompt)
+	return orchyaml.LoadFile(path, prompt.Check)
 }
 
 func parseFile(path string, content []byte) (*orchyaml.File, error) {
-	return orchyaml.ParseFile(path, content, stage.CheckPrompt)
+	return orchyaml.ParseFile(path, content, prompt.Check)
 }
 
 func addRepo(path string, entry orchyaml.RepoEntry) error {
-	return orchyaml.AddRepo(path, entry, stage.CheckPrompt)
+	return orchyaml.AddRepo(path, entry, prompt.Check)
 }
 
 // write puts content into a file of a new directory and answers its path.

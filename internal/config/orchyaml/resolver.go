@@ -2,9 +2,7 @@ package orchyaml
 
 import (
 	"fmt"
-	"maps"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -54,76 +52,6 @@ func (r *resolver) choice(value, fallback string, allowed []string, path ...any)
 		r.at(path...)("%s: %q isn't known here; allowed: %s", path[len(path)-1], value, known(allowed))
 	}
 	return value
-}
-
-func (r *resolver) agents() {
-	for _, name := range slices.Sorted(maps.Keys(r.doc.data.Agents)) {
-		raw := r.doc.data.Agents[name]
-		at := []any{"agents", name}
-		if !config.ValidName(name) {
-			r.at(at...)("agent %q: %s", name, config.NameRule)
-		}
-		if raw.Preset == "" {
-			r.at(at...)("agent %s has no preset; allowed: %s", name, PresetCommand)
-		}
-		agent := Agent{
-			Name:         name,
-			Preset:       r.choice(raw.Preset, "", []string{PresetCommand}, "agents", name, "preset"),
-			Command:      r.command(raw.Command, name),
-			Timeout:      r.duration(raw.Timeout, "agents", name, "timeout"),
-			StallTimeout: r.duration(raw.StallTimeout, "agents", name, "stall_timeout"),
-			Env:          raw.Env,
-			Set:          raw.Set,
-		}
-		if agent.Timeout == 0 {
-			agent.Timeout = defaultTimeout
-		}
-		r.variables(agent)
-		r.file.Agents = append(r.file.Agents, agent)
-	}
-}
-
-func (r *resolver) command(raw any, agent string) Command {
-	switch value := raw.(type) {
-	case string:
-		if strings.TrimSpace(value) != "" {
-			return Command{Shell: value}
-		}
-	case []any:
-		argv := make([]string, 0, len(value))
-		for _, word := range value {
-			if text, ok := word.(string); ok {
-				argv = append(argv, text)
-			}
-		}
-		if len(argv) > 0 && len(argv) == len(value) && argv[0] != "" {
-			return Command{Argv: argv}
-		}
-	}
-	r.at("agents", agent, "command")("agent %s needs a command: a line for sh, or a list of strings with the program first (quote numbers)", agent)
-	return Command{}
-}
-
-// variables keeps an agent's environment free of orch's own settings, which hold its secrets.
-func (r *resolver) variables(agent Agent) {
-	pattern := regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	check := func(name string, path ...any) {
-		switch {
-		case !pattern.MatchString(name):
-			r.at(path...)("agent %s: %q is no name of an environment variable", agent.Name, name)
-		case strings.HasPrefix(name, config.Prefix):
-			r.at(path...)("agent %s: %s is orch's own; an agent doesn't get it", agent.Name, name)
-		}
-	}
-	for i, name := range agent.Env {
-		check(name, "agents", agent.Name, "env", i)
-	}
-	for _, name := range slices.Sorted(maps.Keys(agent.Set)) {
-		check(name, "agents", agent.Name, "set", name)
-		if strings.ContainsRune(agent.Set[name], 0) {
-			r.at("agents", agent.Name, "set", name)("agent %s: the value of %s holds a NUL", agent.Name, name)
-		}
-	}
 }
 
 func (r *resolver) repos() {
