@@ -49,13 +49,16 @@ func (e JobState) Valid() bool {
 
 // Defines values for PauseScope.
 const (
-	PauseLane PauseScope = "lane"
-	PauseRepo PauseScope = "repo"
+	PauseAgent PauseScope = "agent"
+	PauseLane  PauseScope = "lane"
+	PauseRepo  PauseScope = "repo"
 )
 
 // Valid indicates whether the value is a known member of the PauseScope enum.
 func (e PauseScope) Valid() bool {
 	switch e {
+	case PauseAgent:
+		return true
 	case PauseLane:
 		return true
 	case PauseRepo:
@@ -158,6 +161,83 @@ type Adhoc struct {
 	TimeoutS *float64 `json:"timeout_s,omitempty"`
 }
 
+// Agent A way to run an agent program.
+type Agent struct {
+	// Fallback The agent that takes over while this one is paused.
+	//
+	// Example: spare
+	Fallback *string `json:"fallback"`
+
+	// Model Null for the program's own choice.
+	//
+	// Example: opus
+	Model *string `json:"model"`
+
+	// Name Example: coder
+	Name string `json:"name"`
+
+	// Paused The pause in force; null while there is none.
+	Paused *Pause `json:"paused"`
+
+	// Preset Null when orch.yaml here doesn't define it (any more).
+	//
+	// Example: claude
+	Preset *string `json:"preset"`
+
+	// Program What is started; null for a line for the shell.
+	//
+	// Example: claude
+	Program *string `json:"program"`
+
+	// ReportsCost Whether it says what a run costs.
+	//
+	// Example: true
+	ReportsCost bool `json:"reports_cost"`
+
+	// Resumes Whether it can go on with a session.
+	//
+	// Example: true
+	Resumes bool `json:"resumes"`
+
+	// Running Example: 1
+	Running int64 `json:"running"`
+
+	// Today What was used, and how much may be. Null is no bound.
+	Today Budget `json:"today"`
+}
+
+// AgentList defines model for AgentList.
+type AgentList struct {
+	// Items By name.
+	Items []Agent `json:"items"`
+
+	// Today What was used, and how much may be. Null is no bound.
+	Today Budget `json:"today"`
+}
+
+// AnswerTask defines model for AnswerTask.
+type AnswerTask struct {
+	// Answer What the agent is told.
+	//
+	// Example: The port is 8080.
+	Answer string `json:"answer"`
+}
+
+// Budget What was used, and how much may be. Null is no bound.
+type Budget struct {
+	// MaxCostUsd Example: 20
+	MaxCostUsd *float64 `json:"max_cost_usd"`
+
+	// MaxRuns Example: 20
+	MaxRuns *int64 `json:"max_runs"`
+
+	// MaxTokens Of both directions.
+	MaxTokens *int64 `json:"max_tokens"`
+
+	// Used What runs of agents have used, those that live included as far as is known.
+	Used Usage `json:"used"`
+}
+
 // Check defines model for Check.
 type Check struct {
 	// Code Why it failed.
@@ -237,7 +317,7 @@ type Job struct {
 	// Priority Example: 0
 	Priority int `json:"priority"`
 
-	// Progress What the job says about itself.
+	// Progress What the job says about itself. While an agent works: `tool` (what it waits for), `turns`, `cost_usd`, `input_tokens`, `output_tokens`, each only when there is something to say.
 	//
 	// Example: {"done":3,"total":10}
 	Progress *json.RawMessage `json:"progress"`
@@ -295,6 +375,11 @@ type NewTask struct {
 	// Land False stops at a tested branch, ready to be landed by a person. Left out, the repository decides.
 	Land *bool `json:"land,omitempty"`
 
+	// MaxCostUsd What all runs of its agents may cost together; left out, `budgets.task` of `orch.yaml` says it.
+	//
+	// Example: 12.5
+	MaxCostUsd *float64 `json:"max_cost_usd,omitempty"`
+
 	// Priority Higher runs first.
 	Priority *int `json:"priority,omitempty"`
 
@@ -311,10 +396,13 @@ type NewTask struct {
 
 // Pause defines model for Pause.
 type Pause struct {
-	// Actor Who paused it: `cli`, `api`.
+	// Actor Who paused it: `cli`, `api`, or `orch` itself.
 	//
 	// Example: cli
 	Actor string `json:"actor"`
+
+	// Code What a run of the agent met, when orch paused it: `auth`, `not_found`, `quota` or `rate_limited`.
+	Code *string `json:"code"`
 
 	// Name Example: agents
 	Name string `json:"name"`
@@ -327,10 +415,18 @@ type Pause struct {
 
 	// Since When it was paused last.
 	Since time.Time `json:"since"`
+
+	// Until When it is over by itself; null when somebody has to resume.
+	Until *time.Time `json:"until"`
 }
 
-// PauseRequest What to pause, and why. Exactly one of `lane` and `repo`.
+// PauseRequest What to pause, and why. Exactly one of `lane`, `repo` and `agent`.
 type PauseRequest struct {
+	// Agent Name of an agent.
+	//
+	// Example: coder
+	Agent *string `json:"agent,omitempty"`
+
 	// Lane `agents`, `merge` or `system`.
 	//
 	// Example: agents
@@ -428,10 +524,12 @@ type Queue struct {
 // QueueAgent defines model for QueueAgent.
 type QueueAgent struct {
 	// Name Example: coder
-	Name        string     `json:"name"`
+	Name string `json:"name"`
+
+	// PausedUntil When its pause is over by itself.
 	PausedUntil *time.Time `json:"paused_until"`
 
-	// Reason A code.
+	// Reason Why it is paused, as a code: `auth`, `not_found`, `quota`, `rate_limited`, or `paused` by a person. Null while it isn't.
 	Reason *string `json:"reason"`
 
 	// Running Example: 1
@@ -635,8 +733,23 @@ type QueuePostDeploy struct {
 
 // QueueProgress defines model for QueueProgress.
 type QueueProgress struct {
-	// Done Example: 3
+	// CostUsd What an agent's run has cost so far, if it says.
+	//
+	// Example: 0.42
+	CostUsd *float64 `json:"cost_usd,omitempty"`
+
+	// Done How many of total; of an agent's run the turns of its model.
+	//
+	// Example: 3
 	Done int64 `json:"done"`
+
+	// InputTokens What an agent's run has used so far, if it says.
+	//
+	// Example: 18231
+	InputTokens *int64 `json:"input_tokens,omitempty"`
+
+	// OutputTokens Example: 944
+	OutputTokens *int64 `json:"output_tokens,omitempty"`
 
 	// Total Example: 10
 	Total *int64 `json:"total"`
@@ -853,8 +966,44 @@ type Readiness struct {
 	Status string `json:"status"`
 }
 
-// ResumeRequest What to resume. Exactly one of `lane` and `repo`.
+// RestoreTask defines model for RestoreTask.
+type RestoreTask struct {
+	// Branch The branch to make; `orch/restored/KEY-NUMBER` when left out.
+	//
+	// Example: look-at-this
+	Branch *string `json:"branch,omitempty"`
+
+	// Salvage Number of the salvage; the newest when left out.
+	//
+	// Example: 1
+	Salvage *int `json:"salvage,omitempty"`
+}
+
+// Restored defines model for Restored.
+type Restored struct {
+	// Branch Example: orch/restored/demo-66-2
+	Branch string `json:"branch"`
+
+	// Commit Example: 3f0e5b1d9c8a7e6f5d4c3b2a1908f7e6d5c4b3a2
+	Commit string `json:"commit"`
+
+	// Ref Example: refs/orch/salvage/demo-66/2
+	Ref string `json:"ref"`
+
+	// Repository Where the branch is.
+	//
+	// Example: /srv/demo
+	Repository string `json:"repository"`
+
+	// Salvage Example: 2
+	Salvage int `json:"salvage"`
+}
+
+// ResumeRequest What to resume. Exactly one of `lane`, `repo` and `agent`.
 type ResumeRequest struct {
+	// Agent Example: coder
+	Agent *string `json:"agent,omitempty"`
+
 	// Lane Example: agents
 	Lane *string `json:"lane,omitempty"`
 
@@ -892,18 +1041,34 @@ type Run struct {
 	// Attempt Example: 1
 	Attempt int `json:"attempt"`
 
+	// CachedTokens Those of input_tokens that were read from a cache.
+	CachedTokens *int64 `json:"cached_tokens"`
+
+	// ConsumedAt When its result was acted on.
+	ConsumedAt *time.Time `json:"consumed_at"`
+
 	// CostUsd Example: 0.42
 	CostUsd   *float64  `json:"cost_usd"`
 	CreatedAt time.Time `json:"created_at"`
+
+	// Detail The sentence that the outcome was read from; empty when there is none.
+	Detail string `json:"detail"`
 
 	// Ended How it ended: `exited`, `timeout`, `stalled`, `cancelled`, `orphaned`, `interrupted`, `never_started`.
 	//
 	// Example: exited
 	Ended *string `json:"ended"`
 
+	// Error What went wrong around the program; empty when nothing.
+	Error string `json:"error"`
+
 	// ExitCode Example: 0
 	ExitCode   *int       `json:"exit_code"`
 	FinishedAt *time.Time `json:"finished_at"`
+
+	// Here What this server has of the run on its disk. Only in the answer to `GET /runs/{id}`, and only where the run belongs to
+	// the data root of the server that is asked and wasn't deleted.
+	Here *RunHere `json:"here,omitempty"`
 
 	// Host Example: build-1
 	Host        string             `json:"host"`
@@ -923,6 +1088,9 @@ type Run struct {
 	// Example: 18231
 	LogBytes int64 `json:"log_bytes"`
 
+	// MaxRssBytes Example: 104857600
+	MaxRssBytes *int64 `json:"max_rss_bytes"`
+
 	// Outcome What that means.
 	//
 	// Example: ok
@@ -934,14 +1102,47 @@ type Run struct {
 	// Example: 4711
 	Pid *int `json:"pid"`
 
+	// Preset The kind of its agent; empty for gates and tests.
+	//
+	// Example: claude
+	Preset string `json:"preset"`
+
 	// Purpose `agent`, `gate` or `merge`.
 	//
 	// Example: agent
 	Purpose string `json:"purpose"`
 
+	// Question What its agent has asked; empty when nothing.
+	Question string `json:"question"`
+
+	// RemovedAt When its output was deleted for its age or for the room that it took.
+	RemovedAt *time.Time `json:"removed_at"`
+
+	// ResetAt When the limit that it met is over.
+	ResetAt *time.Time `json:"reset_at"`
+
+	// ResumedFrom The run whose session it goes on with.
+	ResumedFrom *openapi_types.UUID `json:"resumed_from"`
+
+	// RootID Data root that it belongs to.
+	RootID openapi_types.UUID `json:"root_id"`
+
 	// Round Example: 1
-	Round  int     `json:"round"`
-	Signal *string `json:"signal"`
+	Round int `json:"round"`
+
+	// SessionID The session of the agent program, known while it runs.
+	SessionID *string `json:"session_id"`
+
+	// ShimPid Process that owns the run.
+	//
+	// Example: 4710
+	ShimPid *int    `json:"shim_pid"`
+	Signal  *string `json:"signal"`
+
+	// Slot Which of the ranges of ports of its data root it has; null when there are none, or none was free.
+	//
+	// Example: 0
+	Slot *int `json:"slot"`
 
 	// Stage Example: development
 	Stage     string     `json:"stage"`
@@ -953,9 +1154,17 @@ type Run struct {
 	// Summary What the program said at its end.
 	Summary string `json:"summary"`
 
+	// SystemMs Example: 930
+	SystemMs *int64 `json:"system_ms"`
+
 	// Task Example: demo-65
 	Task  string `json:"task"`
 	Turns *int   `json:"turns"`
+
+	// UserMs Processor time of the program itself, without what it left behind.
+	//
+	// Example: 8210
+	UserMs *int64 `json:"user_ms"`
 }
 
 // RunEnd Data of the `end` event.
@@ -976,8 +1185,109 @@ type RunEnd struct {
 	Signal  *string            `json:"signal"`
 }
 
+// RunHere What this server has of the run on its disk. Only in the answer to `GET /runs/{id}`, and only where the run belongs to
+// the data root of the server that is asked and wasn't deleted.
+type RunHere struct {
+	// Argv What was started. Secrets that the server knows are replaced by their names in brackets.
+	//
+	// Example: ["claude","-p","--output-format","stream-json"]
+	Argv []string `json:"argv"`
+
+	// Directory Where the run's files are.
+	//
+	// Example: /var/lib/orch/runs/0199c0de-0000-7000-8000-000000000001
+	Directory string `json:"directory"`
+
+	// EnvNames The variables that it has. Their values are nowhere.
+	//
+	// Example: ["ANTHROPIC_API_KEY","HOME","ORCH_TASK","PATH"]
+	EnvNames []string `json:"env_names"`
+
+	// FirstPort The first of its ports; null when it has none.
+	//
+	// Example: 20000
+	FirstPort *int `json:"first_port"`
+
+	// KillGraceS How long it has between being asked to end and being killed.
+	//
+	// Example: 10
+	KillGraceS float64 `json:"kill_grace_s"`
+
+	// LogCapBytes How much of its output is kept.
+	//
+	// Example: 67108864
+	LogCapBytes int64 `json:"log_cap_bytes"`
+
+	// LogEnd Offset after the last one.
+	//
+	// Example: 18231
+	LogEnd int64 `json:"log_end"`
+
+	// LogFirst Offset of the first byte of its output that is left.
+	//
+	// Example: 0
+	LogFirst int64 `json:"log_first"`
+
+	// OrphanGraceS How long it goes on while no orch of its data root reaches the database.
+	//
+	// Example: 7200
+	OrphanGraceS *float64 `json:"orphan_grace_s"`
+
+	// Ports How many ports it has.
+	//
+	// Example: 20
+	Ports int `json:"ports"`
+
+	// StallTimeoutS How long it may be silent.
+	//
+	// Example: 600
+	StallTimeoutS *float64 `json:"stall_timeout_s"`
+
+	// TimeoutS How long it may take; null for as long as it likes.
+	//
+	// Example: 3600
+	TimeoutS *float64 `json:"timeout_s"`
+
+	// ToolStallTimeoutS How long it may be silent while it waits for a tool of its own; null for the same.
+	//
+	// Example: 1800
+	ToolStallTimeoutS *float64 `json:"tool_stall_timeout_s"`
+
+	// WorkingDirectory Example: /var/lib/orch/workspaces/demo/demo-65
+	WorkingDirectory string `json:"working_directory"`
+}
+
+// RunList defines model for RunList.
+type RunList struct {
+	Items      []Run   `json:"items"`
+	NextCursor *string `json:"next_cursor"`
+}
+
 // RunState `intended` means decided but not seen to have started yet.
 type RunState string
+
+// Salvage defines model for Salvage.
+type Salvage struct {
+	// Commit Example: 3f0e5b1d9c8a7e6f5d4c3b2a1908f7e6d5c4b3a2
+	Commit string `json:"commit"`
+
+	// CommittedAt When its commit was made.
+	CommittedAt time.Time `json:"committed_at"`
+
+	// Number Example: 2
+	Number int `json:"number"`
+
+	// Ref Example: refs/orch/salvage/demo-66/2
+	Ref string `json:"ref"`
+
+	// Subject Example: orch: salvaged from orch/demo-66
+	Subject string `json:"subject"`
+}
+
+// SalvageList defines model for SalvageList.
+type SalvageList struct {
+	Items []Salvage `json:"items"`
+}
 
 // Task defines model for Task.
 type Task struct {
@@ -1048,6 +1358,9 @@ type Task struct {
 
 // TaskDetail defines model for TaskDetail.
 type TaskDetail struct {
+	// Budget What was used, and how much may be. Null is no bound.
+	Budget Budget `json:"budget"`
+
 	// Events Its newest events, oldest of them first, at most 50.
 	Events []TaskEvent `json:"events"`
 
@@ -1105,6 +1418,34 @@ type TaskList struct {
 // TaskState `active`: a job of it is queued or running. `waiting`: it waits for something outside, see `waiting_for`.
 // `blocked`: a person is needed, see `reason_code`. `done` and `cancelled` are final.
 type TaskState string
+
+// Usage What runs of agents have used, those that live included as far as is known.
+type Usage struct {
+	// CostUsd Example: 3.17
+	CostUsd float64 `json:"cost_usd"`
+
+	// Failed Those that ended otherwise than well for a reason of the agent's.
+	//
+	// Example: 1
+	Failed int64 `json:"failed"`
+
+	// InputTokens Example: 812345
+	InputTokens int64 `json:"input_tokens"`
+
+	// OutputTokens Example: 10234
+	OutputTokens int64 `json:"output_tokens"`
+
+	// Runs Example: 4
+	Runs int64 `json:"runs"`
+
+	// Turns Example: 61
+	Turns int64 `json:"turns"`
+
+	// Unpriced Those that ended without saying what they cost: `cost_usd` doesn't know of them.
+	//
+	// Example: 0
+	Unpriced int64 `json:"unpriced"`
+}
 
 // Cursor defines model for Cursor.
 type Cursor = string
@@ -1175,6 +1516,18 @@ type ListTaskEventsParams struct {
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
 }
 
+// ListTaskRunsParams defines parameters for ListTaskRuns.
+type ListTaskRunsParams struct {
+	// Job Only what this job started.
+	Job *int64 `form:"job,omitempty" json:"job,omitempty"`
+
+	// Limit How many items a page holds at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
 // PauseJSONRequestBody defines body for Pause for application/json ContentType.
 type PauseJSONRequestBody = PauseRequest
 
@@ -1183,6 +1536,12 @@ type ResumeJSONRequestBody = ResumeRequest
 
 // CreateTaskJSONRequestBody defines body for CreateTask for application/json ContentType.
 type CreateTaskJSONRequestBody = NewTask
+
+// AnswerTaskJSONRequestBody defines body for AnswerTask for application/json ContentType.
+type AnswerTaskJSONRequestBody = AnswerTask
+
+// RestoreTaskJSONRequestBody defines body for RestoreTask for application/json ContentType.
+type RestoreTaskJSONRequestBody = RestoreTask
 
 // RetryTaskJSONRequestBody defines body for RetryTask for application/json ContentType.
 type RetryTaskJSONRequestBody = RetryTask
@@ -1261,6 +1620,14 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
+	// ListAgents Who works, and what that costs
+	//
+	// The agents of `orch.yaml`, and those of others that have run today (UTC) or are paused: what each is, whether it is
+	// paused and until when, and what it and all together have used today.
+	//
+	// Corresponds with GET /agents (the `ListAgents` operationId).
+	ListAgents(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetHealth Is the process alive
 	//
 	// Answers as long as the process can answer at all; asks neither database nor daemons. At its start a server listens
@@ -1297,24 +1664,26 @@ type ClientInterface interface {
 	// Corresponds with POST /jobs/{id}/retry (the `RetryJob` operationId).
 	RetryJob(ctx context.Context, id JobID, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// PauseWithBody Begin nothing new in a lane or for a repository
+	// PauseWithBody Begin nothing new in a lane, for a repository or by an agent
 	//
 	// No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
-	// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
-	// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
-	// `invalid`, and `detail` says which do.
+	// database and over restarts; of a paused agent no run is started for any task, and its `fallback` takes over where it
+	// has one. What runs goes on to its end, and so does a program that outlived its worker. Pausing again says a new
+	// reason. Exactly one of `lane`, `repo` and `agent`; a name that doesn't exist is refused with 422 `invalid`, and
+	// `detail` says which do.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /pause (the `Pause` operationId).
 	PauseWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Pause Begin nothing new in a lane or for a repository
+	// Pause Begin nothing new in a lane, for a repository or by an agent
 	//
 	// No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
-	// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
-	// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
-	// `invalid`, and `detail` says which do.
+	// database and over restarts; of a paused agent no run is started for any task, and its `fallback` takes over where it
+	// has one. What runs goes on to its end, and so does a program that outlived its worker. Pausing again says a new
+	// reason. Exactly one of `lane`, `repo` and `agent`; a name that doesn't exist is refused with 422 `invalid`, and
+	// `detail` says which do.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1340,9 +1709,9 @@ type ClientInterface interface {
 	// Corresponds with GET /readyz (the `GetReadiness` operationId).
 	GetReadiness(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResumeWithBody Go on in a lane or for a repository
+	// ResumeWithBody Go on in a lane, for a repository or by an agent
 	//
-	// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+	// Ends a pause, also one that orch began itself; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
 	// error, unless the name doesn't exist.
 	//
 	// Takes any type of body and a specified content type.
@@ -1350,9 +1719,9 @@ type ClientInterface interface {
 	// Corresponds with POST /resume (the `Resume` operationId).
 	ResumeWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// Resume Go on in a lane or for a repository
+	// Resume Go on in a lane, for a repository or by an agent
 	//
-	// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+	// Ends a pause, also one that orch began itself; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
 	// error, unless the name doesn't exist.
 	//
 	// Takes a body of the `application/json` content type.
@@ -1378,7 +1747,10 @@ type ClientInterface interface {
 	// value in `Last-Event-ID` (which wins over `offset`) and misses or repeats nothing. Bytes that are no UTF-8 are
 	// replaced by U+FFFD. Comments arrive every 15 seconds while nothing is written. When the run has ended and
 	// everything was sent, one `end` event carries a RunEnd, and the stream closes. A stream that closes without an
-	// `end` event was interrupted: connect again.
+	// `end` event was interrupted: connect again. The `end` event never comes before it is known how the run ended.
+	//
+	// 422 `run_elsewhere` when the log is on the machine of another data root, `log_removed` when it was deleted for its
+	// age or for the room that it took.
 	//
 	// Corresponds with GET /runs/{id}/log (the `GetRunLog` operationId).
 	GetRunLog(ctx context.Context, id RunID, params *GetRunLogParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1415,6 +1787,28 @@ type ClientInterface interface {
 	// Corresponds with GET /tasks/{key} (the `GetTask` operationId).
 	GetTask(ctx context.Context, key TaskKey, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// AnswerTaskWithBody Answer what the agent of a task has asked
+	//
+	// For a task that is blocked with reason code `needs_input`. Its agent goes on with the answer, in the session in
+	// which it asked where its program can do that, and in the workspace as it was left. A task that doesn't ask
+	// anything, e.g. because somebody has answered already, is refused with 409 `task_not_asking`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /tasks/{key}/answer (the `AnswerTask` operationId).
+	AnswerTaskWithBody(ctx context.Context, key TaskKey, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AnswerTask Answer what the agent of a task has asked
+	//
+	// For a task that is blocked with reason code `needs_input`. Its agent goes on with the answer, in the session in
+	// which it asked where its program can do that, and in the workspace as it was left. A task that doesn't ask
+	// anything, e.g. because somebody has answered already, is refused with 409 `task_not_asking`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /tasks/{key}/answer (the `AnswerTask` operationId).
+	AnswerTask(ctx context.Context, key TaskKey, body AnswerTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// CancelTask Cancel a task
 	//
 	// Wins until the intent to land has been written; from then on it is refused with 409 `landing_started`. A task
@@ -1427,6 +1821,28 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /tasks/{key}/events (the `ListTaskEvents` operationId).
 	ListTaskEvents(ctx context.Context, key TaskKey, params *ListTaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RestoreTaskWithBody Put what was kept of a task's work on a branch of its repository
+	//
+	// Makes a new branch at a salvage, for a person to look at or to go on from. Nothing else moves: the task stays as it
+	// is, and no branch that exists is changed; 409 `branch_taken` when there is one of that name elsewhere. Doing it
+	// again with the same salvage and branch answers the same. 404 `no_salvage` when nothing was kept (yet).
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /tasks/{key}/restore (the `RestoreTask` operationId).
+	RestoreTaskWithBody(ctx context.Context, key TaskKey, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RestoreTask Put what was kept of a task's work on a branch of its repository
+	//
+	// Makes a new branch at a salvage, for a person to look at or to go on from. Nothing else moves: the task stays as it
+	// is, and no branch that exists is changed; 409 `branch_taken` when there is one of that name elsewhere. Doing it
+	// again with the same salvage and branch answers the same. 404 `no_salvage` when nothing was kept (yet).
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /tasks/{key}/restore (the `RestoreTask` operationId).
+	RestoreTask(ctx context.Context, key TaskKey, body RestoreTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RetryTaskWithBody Let a blocked task go on
 	//
@@ -1449,6 +1865,38 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /tasks/{key}/retry (the `RetryTask` operationId).
 	RetryTask(ctx context.Context, key TaskKey, body RetryTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListTaskRuns What was started for a task, newest first
+	//
+	// Corresponds with GET /tasks/{key}/runs (the `ListTaskRuns` operationId).
+	ListTaskRuns(ctx context.Context, key TaskKey, params *ListTaskRunsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSalvages What was kept of a task's work, oldest first
+	//
+	// Before a workspace is reset or removed, what would be lost is kept: commits and what wasn't committed, untracked
+	// files too and ignored ones not. A task that another data root works on, or whose data root is gone, is refused
+	// with 409 `task_elsewhere`.
+	//
+	// Corresponds with GET /tasks/{key}/salvages (the `ListSalvages` operationId).
+	ListSalvages(ctx context.Context, key TaskKey, reqEditors ...RequestEditorFn) (*http.Response, error)
+}
+
+// ListAgents Who works, and what that costs
+//
+// The agents of `orch.yaml`, and those of others that have run today (UTC) or are paused: what each is, whether it is
+// paused and until when, and what it and all together have used today.
+//
+// Corresponds with GET /agents (the `ListAgents` operationId).
+func (c *Client) ListAgents(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAgentsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
 }
 
 // GetHealth Is the process alive
@@ -1537,12 +1985,13 @@ func (c *Client) RetryJob(ctx context.Context, id JobID, reqEditors ...RequestEd
 	return c.Client.Do(req)
 }
 
-// PauseWithBody Begin nothing new in a lane or for a repository
+// PauseWithBody Begin nothing new in a lane, for a repository or by an agent
 //
 // No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
-// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
-// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
-// `invalid`, and `detail` says which do.
+// database and over restarts; of a paused agent no run is started for any task, and its `fallback` takes over where it
+// has one. What runs goes on to its end, and so does a program that outlived its worker. Pausing again says a new
+// reason. Exactly one of `lane`, `repo` and `agent`; a name that doesn't exist is refused with 422 `invalid`, and
+// `detail` says which do.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1559,12 +2008,13 @@ func (c *Client) PauseWithBody(ctx context.Context, contentType string, body io.
 	return c.Client.Do(req)
 }
 
-// Pause Begin nothing new in a lane or for a repository
+// Pause Begin nothing new in a lane, for a repository or by an agent
 //
 // No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
-// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
-// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
-// `invalid`, and `detail` says which do.
+// database and over restarts; of a paused agent no run is started for any task, and its `fallback` takes over where it
+// has one. What runs goes on to its end, and so does a program that outlived its worker. Pausing again says a new
+// reason. Exactly one of `lane`, `repo` and `agent`; a name that doesn't exist is refused with 422 `invalid`, and
+// `detail` says which do.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1620,9 +2070,9 @@ func (c *Client) GetReadiness(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// ResumeWithBody Go on in a lane or for a repository
+// ResumeWithBody Go on in a lane, for a repository or by an agent
 //
-// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+// Ends a pause, also one that orch began itself; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
 // error, unless the name doesn't exist.
 //
 // Takes any type of body and a specified content type.
@@ -1640,9 +2090,9 @@ func (c *Client) ResumeWithBody(ctx context.Context, contentType string, body io
 	return c.Client.Do(req)
 }
 
-// Resume Go on in a lane or for a repository
+// Resume Go on in a lane, for a repository or by an agent
 //
-// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+// Ends a pause, also one that orch began itself; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
 // error, unless the name doesn't exist.
 //
 // Takes a body of the `application/json` content type.
@@ -1688,7 +2138,10 @@ func (c *Client) GetRun(ctx context.Context, id RunID, reqEditors ...RequestEdit
 // value in `Last-Event-ID` (which wins over `offset`) and misses or repeats nothing. Bytes that are no UTF-8 are
 // replaced by U+FFFD. Comments arrive every 15 seconds while nothing is written. When the run has ended and
 // everything was sent, one `end` event carries a RunEnd, and the stream closes. A stream that closes without an
-// `end` event was interrupted: connect again.
+// `end` event was interrupted: connect again. The `end` event never comes before it is known how the run ended.
+//
+// 422 `run_elsewhere` when the log is on the machine of another data root, `log_removed` when it was deleted for its
+// age or for the room that it took.
 //
 // Corresponds with GET /runs/{id}/log (the `GetRunLog` operationId).
 func (c *Client) GetRunLog(ctx context.Context, id RunID, params *GetRunLogParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1775,6 +2228,48 @@ func (c *Client) GetTask(ctx context.Context, key TaskKey, reqEditors ...Request
 	return c.Client.Do(req)
 }
 
+// AnswerTaskWithBody Answer what the agent of a task has asked
+//
+// For a task that is blocked with reason code `needs_input`. Its agent goes on with the answer, in the session in
+// which it asked where its program can do that, and in the workspace as it was left. A task that doesn't ask
+// anything, e.g. because somebody has answered already, is refused with 409 `task_not_asking`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /tasks/{key}/answer (the `AnswerTask` operationId).
+func (c *Client) AnswerTaskWithBody(ctx context.Context, key TaskKey, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAnswerTaskRequestWithBody(c.Server, key, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AnswerTask Answer what the agent of a task has asked
+//
+// For a task that is blocked with reason code `needs_input`. Its agent goes on with the answer, in the session in
+// which it asked where its program can do that, and in the workspace as it was left. A task that doesn't ask
+// anything, e.g. because somebody has answered already, is refused with 409 `task_not_asking`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /tasks/{key}/answer (the `AnswerTask` operationId).
+func (c *Client) AnswerTask(ctx context.Context, key TaskKey, body AnswerTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAnswerTaskRequest(c.Server, key, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // CancelTask Cancel a task
 //
 // Wins until the intent to land has been written; from then on it is refused with 409 `landing_started`. A task
@@ -1798,6 +2293,48 @@ func (c *Client) CancelTask(ctx context.Context, key TaskKey, reqEditors ...Requ
 // Corresponds with GET /tasks/{key}/events (the `ListTaskEvents` operationId).
 func (c *Client) ListTaskEvents(ctx context.Context, key TaskKey, params *ListTaskEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListTaskEventsRequest(c.Server, key, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RestoreTaskWithBody Put what was kept of a task's work on a branch of its repository
+//
+// Makes a new branch at a salvage, for a person to look at or to go on from. Nothing else moves: the task stays as it
+// is, and no branch that exists is changed; 409 `branch_taken` when there is one of that name elsewhere. Doing it
+// again with the same salvage and branch answers the same. 404 `no_salvage` when nothing was kept (yet).
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /tasks/{key}/restore (the `RestoreTask` operationId).
+func (c *Client) RestoreTaskWithBody(ctx context.Context, key TaskKey, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRestoreTaskRequestWithBody(c.Server, key, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RestoreTask Put what was kept of a task's work on a branch of its repository
+//
+// Makes a new branch at a salvage, for a person to look at or to go on from. Nothing else moves: the task stays as it
+// is, and no branch that exists is changed; 409 `branch_taken` when there is one of that name elsewhere. Doing it
+// again with the same salvage and branch answers the same. 404 `no_salvage` when nothing was kept (yet).
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /tasks/{key}/restore (the `RestoreTask` operationId).
+func (c *Client) RestoreTask(ctx context.Context, key TaskKey, body RestoreTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRestoreTaskRequest(c.Server, key, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1848,6 +2385,67 @@ func (c *Client) RetryTask(ctx context.Context, key TaskKey, body RetryTaskJSONR
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// ListTaskRuns What was started for a task, newest first
+//
+// Corresponds with GET /tasks/{key}/runs (the `ListTaskRuns` operationId).
+func (c *Client) ListTaskRuns(ctx context.Context, key TaskKey, params *ListTaskRunsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTaskRunsRequest(c.Server, key, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSalvages What was kept of a task's work, oldest first
+//
+// Before a workspace is reset or removed, what would be lost is kept: commits and what wasn't committed, untracked
+// files too and ignored ones not. A task that another data root works on, or whose data root is gone, is refused
+// with 409 `task_elsewhere`.
+//
+// Corresponds with GET /tasks/{key}/salvages (the `ListSalvages` operationId).
+func (c *Client) ListSalvages(ctx context.Context, key TaskKey, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSalvagesRequest(c.Server, key)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// NewListAgentsRequest constructs an http.Request for the ListAgents method
+func NewListAgentsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/agents")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
 }
 
 // NewGetHealthRequest constructs an http.Request for the GetHealth method
@@ -2501,6 +3099,53 @@ func NewGetTaskRequest(server string, key TaskKey) (*http.Request, error) {
 	return req, nil
 }
 
+// NewAnswerTaskRequest calls the generic AnswerTask builder with application/json body
+func NewAnswerTaskRequest(server string, key TaskKey, body AnswerTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAnswerTaskRequestWithBody(server, key, "application/json", bodyReader)
+}
+
+// NewAnswerTaskRequestWithBody constructs an http.Request for the AnswerTask method, with any body, and a specified content type
+func NewAnswerTaskRequestWithBody(server string, key TaskKey, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/answer", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewCancelTaskRequest constructs an http.Request for the CancelTask method
 func NewCancelTaskRequest(server string, key TaskKey) (*http.Request, error) {
 	var err error
@@ -2608,6 +3253,53 @@ func NewListTaskEventsRequest(server string, key TaskKey, params *ListTaskEvents
 	return req, nil
 }
 
+// NewRestoreTaskRequest calls the generic RestoreTask builder with application/json body
+func NewRestoreTaskRequest(server string, key TaskKey, body RestoreTaskJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRestoreTaskRequestWithBody(server, key, "application/json", bodyReader)
+}
+
+// NewRestoreTaskRequestWithBody constructs an http.Request for the RestoreTask method, with any body, and a specified content type
+func NewRestoreTaskRequestWithBody(server string, key TaskKey, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/restore", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewRetryTaskRequest calls the generic RetryTask builder with application/json body
 func NewRetryTaskRequest(server string, key TaskKey, body RetryTaskJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -2651,6 +3343,125 @@ func NewRetryTaskRequestWithBody(server string, key TaskKey, contentType string,
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListTaskRunsRequest constructs an http.Request for the ListTaskRuns method
+func NewListTaskRunsRequest(server string, key TaskKey, params *ListTaskRunsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/runs", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Job != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "job", *params.Job, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListSalvagesRequest constructs an http.Request for the ListSalvages method
+func NewListSalvagesRequest(server string, key TaskKey) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/salvages", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -2699,6 +3510,16 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
+	// ListAgentsWithResponse Who works, and what that costs
+	//
+	// The agents of `orch.yaml`, and those of others that have run today (UTC) or are paused: what each is, whether it is
+	// paused and until when, and what it and all together have used today.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /agents (the `ListAgents` operationId).
+	ListAgentsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListAgentsResponse, error)
+
 	// GetHealthWithResponse Is the process alive
 	//
 	// Answers as long as the process can answer at all; asks neither database nor daemons. At its start a server listens
@@ -2745,24 +3566,26 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /jobs/{id}/retry (the `RetryJob` operationId).
 	RetryJobWithResponse(ctx context.Context, id JobID, reqEditors ...RequestEditorFn) (*RetryJobResponse, error)
 
-	// PauseWithBodyWithResponse Begin nothing new in a lane or for a repository
+	// PauseWithBodyWithResponse Begin nothing new in a lane, for a repository or by an agent
 	//
 	// No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
-	// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
-	// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
-	// `invalid`, and `detail` says which do.
+	// database and over restarts; of a paused agent no run is started for any task, and its `fallback` takes over where it
+	// has one. What runs goes on to its end, and so does a program that outlived its worker. Pausing again says a new
+	// reason. Exactly one of `lane`, `repo` and `agent`; a name that doesn't exist is refused with 422 `invalid`, and
+	// `detail` says which do.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /pause (the `Pause` operationId).
 	PauseWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PauseResponse, error)
 
-	// PauseWithResponse Begin nothing new in a lane or for a repository
+	// PauseWithResponse Begin nothing new in a lane, for a repository or by an agent
 	//
 	// No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
-	// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
-	// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
-	// `invalid`, and `detail` says which do.
+	// database and over restarts; of a paused agent no run is started for any task, and its `fallback` takes over where it
+	// has one. What runs goes on to its end, and so does a program that outlived its worker. Pausing again says a new
+	// reason. Exactly one of `lane`, `repo` and `agent`; a name that doesn't exist is refused with 422 `invalid`, and
+	// `detail` says which do.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2792,9 +3615,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /readyz (the `GetReadiness` operationId).
 	GetReadinessWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetReadinessResponse, error)
 
-	// ResumeWithBodyWithResponse Go on in a lane or for a repository
+	// ResumeWithBodyWithResponse Go on in a lane, for a repository or by an agent
 	//
-	// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+	// Ends a pause, also one that orch began itself; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
 	// error, unless the name doesn't exist.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -2802,9 +3625,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /resume (the `Resume` operationId).
 	ResumeWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ResumeResponse, error)
 
-	// ResumeWithResponse Go on in a lane or for a repository
+	// ResumeWithResponse Go on in a lane, for a repository or by an agent
 	//
-	// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+	// Ends a pause, also one that orch began itself; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
 	// error, unless the name doesn't exist.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -2832,7 +3655,10 @@ type ClientWithResponsesInterface interface {
 	// value in `Last-Event-ID` (which wins over `offset`) and misses or repeats nothing. Bytes that are no UTF-8 are
 	// replaced by U+FFFD. Comments arrive every 15 seconds while nothing is written. When the run has ended and
 	// everything was sent, one `end` event carries a RunEnd, and the stream closes. A stream that closes without an
-	// `end` event was interrupted: connect again.
+	// `end` event was interrupted: connect again. The `end` event never comes before it is known how the run ended.
+	//
+	// 422 `run_elsewhere` when the log is on the machine of another data root, `log_removed` when it was deleted for its
+	// age or for the room that it took.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2875,6 +3701,28 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /tasks/{key} (the `GetTask` operationId).
 	GetTaskWithResponse(ctx context.Context, key TaskKey, reqEditors ...RequestEditorFn) (*GetTaskResponse, error)
 
+	// AnswerTaskWithBodyWithResponse Answer what the agent of a task has asked
+	//
+	// For a task that is blocked with reason code `needs_input`. Its agent goes on with the answer, in the session in
+	// which it asked where its program can do that, and in the workspace as it was left. A task that doesn't ask
+	// anything, e.g. because somebody has answered already, is refused with 409 `task_not_asking`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{key}/answer (the `AnswerTask` operationId).
+	AnswerTaskWithBodyWithResponse(ctx context.Context, key TaskKey, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AnswerTaskResponse, error)
+
+	// AnswerTaskWithResponse Answer what the agent of a task has asked
+	//
+	// For a task that is blocked with reason code `needs_input`. Its agent goes on with the answer, in the session in
+	// which it asked where its program can do that, and in the workspace as it was left. A task that doesn't ask
+	// anything, e.g. because somebody has answered already, is refused with 409 `task_not_asking`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{key}/answer (the `AnswerTask` operationId).
+	AnswerTaskWithResponse(ctx context.Context, key TaskKey, body AnswerTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*AnswerTaskResponse, error)
+
 	// CancelTaskWithResponse Cancel a task
 	//
 	// Wins until the intent to land has been written; from then on it is refused with 409 `landing_started`. A task
@@ -2891,6 +3739,28 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /tasks/{key}/events (the `ListTaskEvents` operationId).
 	ListTaskEventsWithResponse(ctx context.Context, key TaskKey, params *ListTaskEventsParams, reqEditors ...RequestEditorFn) (*ListTaskEventsResponse, error)
+
+	// RestoreTaskWithBodyWithResponse Put what was kept of a task's work on a branch of its repository
+	//
+	// Makes a new branch at a salvage, for a person to look at or to go on from. Nothing else moves: the task stays as it
+	// is, and no branch that exists is changed; 409 `branch_taken` when there is one of that name elsewhere. Doing it
+	// again with the same salvage and branch answers the same. 404 `no_salvage` when nothing was kept (yet).
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{key}/restore (the `RestoreTask` operationId).
+	RestoreTaskWithBodyWithResponse(ctx context.Context, key TaskKey, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RestoreTaskResponse, error)
+
+	// RestoreTaskWithResponse Put what was kept of a task's work on a branch of its repository
+	//
+	// Makes a new branch at a salvage, for a person to look at or to go on from. Nothing else moves: the task stays as it
+	// is, and no branch that exists is changed; 409 `branch_taken` when there is one of that name elsewhere. Doing it
+	// again with the same salvage and branch answers the same. 404 `no_salvage` when nothing was kept (yet).
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{key}/restore (the `RestoreTask` operationId).
+	RestoreTaskWithResponse(ctx context.Context, key TaskKey, body RestoreTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RestoreTaskResponse, error)
 
 	// RetryTaskWithBodyWithResponse Let a blocked task go on
 	//
@@ -2913,6 +3783,72 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /tasks/{key}/retry (the `RetryTask` operationId).
 	RetryTaskWithResponse(ctx context.Context, key TaskKey, body RetryTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RetryTaskResponse, error)
+
+	// ListTaskRunsWithResponse What was started for a task, newest first
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /tasks/{key}/runs (the `ListTaskRuns` operationId).
+	ListTaskRunsWithResponse(ctx context.Context, key TaskKey, params *ListTaskRunsParams, reqEditors ...RequestEditorFn) (*ListTaskRunsResponse, error)
+
+	// ListSalvagesWithResponse What was kept of a task's work, oldest first
+	//
+	// Before a workspace is reset or removed, what would be lost is kept: commits and what wasn't committed, untracked
+	// files too and ignored ones not. A task that another data root works on, or whose data root is gone, is refused
+	// with 409 `task_elsewhere`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /tasks/{key}/salvages (the `ListSalvages` operationId).
+	ListSalvagesWithResponse(ctx context.Context, key TaskKey, reqEditors ...RequestEditorFn) (*ListSalvagesResponse, error)
+}
+
+type ListAgentsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AgentList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListAgentsResponse) GetJSON200() *AgentList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListAgentsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListAgentsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAgentsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAgentsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListAgentsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
 }
 
 type GetHealthResponse struct {
@@ -3757,6 +4693,68 @@ func (r GetTaskResponse) ContentType() string {
 	return ""
 }
 
+type AnswerTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Task
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AnswerTaskResponse) GetJSON200() *Task {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r AnswerTaskResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r AnswerTaskResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r AnswerTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AnswerTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AnswerTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AnswerTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AnswerTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type CancelTaskResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -3874,6 +4872,68 @@ func (r ListTaskEventsResponse) ContentType() string {
 	return ""
 }
 
+type RestoreTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Restored
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RestoreTaskResponse) GetJSON200() *Restored {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RestoreTaskResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r RestoreTaskResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RestoreTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RestoreTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RestoreTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RestoreTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RestoreTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type RetryTaskResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -3934,6 +4994,139 @@ func (r RetryTaskResponse) ContentType() string {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
 	return ""
+}
+
+type ListTaskRunsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RunList
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListTaskRunsResponse) GetJSON200() *RunList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListTaskRunsResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListTaskRunsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListTaskRunsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListTaskRunsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListTaskRunsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListTaskRunsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListSalvagesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SalvageList
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSalvagesResponse) GetJSON200() *SalvageList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r ListSalvagesResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r ListSalvagesResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListSalvagesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSalvagesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSalvagesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSalvagesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSalvagesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ListAgentsWithResponse Who works, and what that costs
+//
+// The agents of `orch.yaml`, and those of others that have run today (UTC) or are paused: what each is, whether it is
+// paused and until when, and what it and all together have used today.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /agents (the `ListAgents` operationId).
+func (c *ClientWithResponses) ListAgentsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListAgentsResponse, error) {
+	rsp, err := c.ListAgents(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAgentsResponse(rsp)
 }
 
 // GetHealthWithResponse Is the process alive
@@ -4012,12 +5205,13 @@ func (c *ClientWithResponses) RetryJobWithResponse(ctx context.Context, id JobID
 	return ParseRetryJobResponse(rsp)
 }
 
-// PauseWithBodyWithResponse Begin nothing new in a lane or for a repository
+// PauseWithBodyWithResponse Begin nothing new in a lane, for a repository or by an agent
 //
 // No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
-// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
-// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
-// `invalid`, and `detail` says which do.
+// database and over restarts; of a paused agent no run is started for any task, and its `fallback` takes over where it
+// has one. What runs goes on to its end, and so does a program that outlived its worker. Pausing again says a new
+// reason. Exactly one of `lane`, `repo` and `agent`; a name that doesn't exist is refused with 422 `invalid`, and
+// `detail` says which do.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4030,12 +5224,13 @@ func (c *ClientWithResponses) PauseWithBodyWithResponse(ctx context.Context, con
 	return ParsePauseResponse(rsp)
 }
 
-// PauseWithResponse Begin nothing new in a lane or for a repository
+// PauseWithResponse Begin nothing new in a lane, for a repository or by an agent
 //
 // No job of the lane, or no job that works on the repository, is claimed until it is resumed, by any worker on the
-// database and over restarts. What runs goes on to its end, and so does a program that outlived its worker.
-// Pausing again says a new reason. Exactly one of `lane` and `repo`; a name that doesn't exist is refused with 422
-// `invalid`, and `detail` says which do.
+// database and over restarts; of a paused agent no run is started for any task, and its `fallback` takes over where it
+// has one. What runs goes on to its end, and so does a program that outlived its worker. Pausing again says a new
+// reason. Exactly one of `lane`, `repo` and `agent`; a name that doesn't exist is refused with 422 `invalid`, and
+// `detail` says which do.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4083,9 +5278,9 @@ func (c *ClientWithResponses) GetReadinessWithResponse(ctx context.Context, reqE
 	return ParseGetReadinessResponse(rsp)
 }
 
-// ResumeWithBodyWithResponse Go on in a lane or for a repository
+// ResumeWithBodyWithResponse Go on in a lane, for a repository or by an agent
 //
-// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+// Ends a pause, also one that orch began itself; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
 // error, unless the name doesn't exist.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -4099,9 +5294,9 @@ func (c *ClientWithResponses) ResumeWithBodyWithResponse(ctx context.Context, co
 	return ParseResumeResponse(rsp)
 }
 
-// ResumeWithResponse Go on in a lane or for a repository
+// ResumeWithResponse Go on in a lane, for a repository or by an agent
 //
-// Ends a pause; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
+// Ends a pause, also one that orch began itself; jobs that waited for it are claimed at once. Resuming what isn't paused changes nothing and is no
 // error, unless the name doesn't exist.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -4141,7 +5336,10 @@ func (c *ClientWithResponses) GetRunWithResponse(ctx context.Context, id RunID, 
 // value in `Last-Event-ID` (which wins over `offset`) and misses or repeats nothing. Bytes that are no UTF-8 are
 // replaced by U+FFFD. Comments arrive every 15 seconds while nothing is written. When the run has ended and
 // everything was sent, one `end` event carries a RunEnd, and the stream closes. A stream that closes without an
-// `end` event was interrupted: connect again.
+// `end` event was interrupted: connect again. The `end` event never comes before it is known how the run ended.
+//
+// 422 `run_elsewhere` when the log is on the machine of another data root, `log_removed` when it was deleted for its
+// age or for the room that it took.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -4214,6 +5412,40 @@ func (c *ClientWithResponses) GetTaskWithResponse(ctx context.Context, key TaskK
 	return ParseGetTaskResponse(rsp)
 }
 
+// AnswerTaskWithBodyWithResponse Answer what the agent of a task has asked
+//
+// For a task that is blocked with reason code `needs_input`. Its agent goes on with the answer, in the session in
+// which it asked where its program can do that, and in the workspace as it was left. A task that doesn't ask
+// anything, e.g. because somebody has answered already, is refused with 409 `task_not_asking`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{key}/answer (the `AnswerTask` operationId).
+func (c *ClientWithResponses) AnswerTaskWithBodyWithResponse(ctx context.Context, key TaskKey, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AnswerTaskResponse, error) {
+	rsp, err := c.AnswerTaskWithBody(ctx, key, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAnswerTaskResponse(rsp)
+}
+
+// AnswerTaskWithResponse Answer what the agent of a task has asked
+//
+// For a task that is blocked with reason code `needs_input`. Its agent goes on with the answer, in the session in
+// which it asked where its program can do that, and in the workspace as it was left. A task that doesn't ask
+// anything, e.g. because somebody has answered already, is refused with 409 `task_not_asking`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{key}/answer (the `AnswerTask` operationId).
+func (c *ClientWithResponses) AnswerTaskWithResponse(ctx context.Context, key TaskKey, body AnswerTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*AnswerTaskResponse, error) {
+	rsp, err := c.AnswerTask(ctx, key, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAnswerTaskResponse(rsp)
+}
+
 // CancelTaskWithResponse Cancel a task
 //
 // Wins until the intent to land has been written; from then on it is refused with 409 `landing_started`. A task
@@ -4241,6 +5473,40 @@ func (c *ClientWithResponses) ListTaskEventsWithResponse(ctx context.Context, ke
 		return nil, err
 	}
 	return ParseListTaskEventsResponse(rsp)
+}
+
+// RestoreTaskWithBodyWithResponse Put what was kept of a task's work on a branch of its repository
+//
+// Makes a new branch at a salvage, for a person to look at or to go on from. Nothing else moves: the task stays as it
+// is, and no branch that exists is changed; 409 `branch_taken` when there is one of that name elsewhere. Doing it
+// again with the same salvage and branch answers the same. 404 `no_salvage` when nothing was kept (yet).
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{key}/restore (the `RestoreTask` operationId).
+func (c *ClientWithResponses) RestoreTaskWithBodyWithResponse(ctx context.Context, key TaskKey, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RestoreTaskResponse, error) {
+	rsp, err := c.RestoreTaskWithBody(ctx, key, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRestoreTaskResponse(rsp)
+}
+
+// RestoreTaskWithResponse Put what was kept of a task's work on a branch of its repository
+//
+// Makes a new branch at a salvage, for a person to look at or to go on from. Nothing else moves: the task stays as it
+// is, and no branch that exists is changed; 409 `branch_taken` when there is one of that name elsewhere. Doing it
+// again with the same salvage and branch answers the same. 404 `no_salvage` when nothing was kept (yet).
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{key}/restore (the `RestoreTask` operationId).
+func (c *ClientWithResponses) RestoreTaskWithResponse(ctx context.Context, key TaskKey, body RestoreTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RestoreTaskResponse, error) {
+	rsp, err := c.RestoreTask(ctx, key, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRestoreTaskResponse(rsp)
 }
 
 // RetryTaskWithBodyWithResponse Let a blocked task go on
@@ -4275,6 +5541,69 @@ func (c *ClientWithResponses) RetryTaskWithResponse(ctx context.Context, key Tas
 		return nil, err
 	}
 	return ParseRetryTaskResponse(rsp)
+}
+
+// ListTaskRunsWithResponse What was started for a task, newest first
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /tasks/{key}/runs (the `ListTaskRuns` operationId).
+func (c *ClientWithResponses) ListTaskRunsWithResponse(ctx context.Context, key TaskKey, params *ListTaskRunsParams, reqEditors ...RequestEditorFn) (*ListTaskRunsResponse, error) {
+	rsp, err := c.ListTaskRuns(ctx, key, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListTaskRunsResponse(rsp)
+}
+
+// ListSalvagesWithResponse What was kept of a task's work, oldest first
+//
+// Before a workspace is reset or removed, what would be lost is kept: commits and what wasn't committed, untracked
+// files too and ignored ones not. A task that another data root works on, or whose data root is gone, is refused
+// with 409 `task_elsewhere`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /tasks/{key}/salvages (the `ListSalvages` operationId).
+func (c *ClientWithResponses) ListSalvagesWithResponse(ctx context.Context, key TaskKey, reqEditors ...RequestEditorFn) (*ListSalvagesResponse, error) {
+	rsp, err := c.ListSalvages(ctx, key, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSalvagesResponse(rsp)
+}
+
+// ParseListAgentsResponse parses an HTTP response from a ListAgentsWithResponse call
+func ParseListAgentsResponse(rsp *http.Response) (*ListAgentsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAgentsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AgentList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
 }
 
 // ParseGetHealthResponse parses an HTTP response from a GetHealthWithResponse call
@@ -4939,6 +6268,53 @@ func ParseGetTaskResponse(rsp *http.Response) (*GetTaskResponse, error) {
 	return response, nil
 }
 
+// ParseAnswerTaskResponse parses an HTTP response from a AnswerTaskWithResponse call
+func ParseAnswerTaskResponse(rsp *http.Response) (*AnswerTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AnswerTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Task
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseCancelTaskResponse parses an HTTP response from a CancelTaskWithResponse call
 func ParseCancelTaskResponse(rsp *http.Response) (*CancelTaskResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -5026,6 +6402,53 @@ func ParseListTaskEventsResponse(rsp *http.Response) (*ListTaskEventsResponse, e
 	return response, nil
 }
 
+// ParseRestoreTaskResponse parses an HTTP response from a RestoreTaskWithResponse call
+func ParseRestoreTaskResponse(rsp *http.Response) (*RestoreTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RestoreTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Restored
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseRetryTaskResponse parses an HTTP response from a RetryTaskWithResponse call
 func ParseRetryTaskResponse(rsp *http.Response) (*RetryTaskResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -5073,8 +6496,98 @@ func ParseRetryTaskResponse(rsp *http.Response) (*RetryTaskResponse, error) {
 	return response, nil
 }
 
+// ParseListTaskRunsResponse parses an HTTP response from a ListTaskRunsWithResponse call
+func ParseListTaskRunsResponse(rsp *http.Response) (*ListTaskRunsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListTaskRunsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RunList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListSalvagesResponse parses an HTTP response from a ListSalvagesWithResponse call
+func ParseListSalvagesResponse(rsp *http.Response) (*ListSalvagesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSalvagesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SalvageList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// ListAgents Who works, and what that costs
+	// (GET /agents)
+	ListAgents(w http.ResponseWriter, r *http.Request)
 	// GetHealth Is the process alive
 	// (GET /healthz)
 	GetHealth(w http.ResponseWriter, r *http.Request)
@@ -5090,7 +6603,7 @@ type ServerInterface interface {
 	// RetryJob Give a job that failed or was cancelled another attempt
 	// (POST /jobs/{id}/retry)
 	RetryJob(w http.ResponseWriter, r *http.Request, id JobID)
-	// Pause Begin nothing new in a lane or for a repository
+	// Pause Begin nothing new in a lane, for a repository or by an agent
 	// (POST /pause)
 	Pause(w http.ResponseWriter, r *http.Request)
 	// GetQueue Everything that moves, in one look
@@ -5099,7 +6612,7 @@ type ServerInterface interface {
 	// GetReadiness Is the process of use
 	// (GET /readyz)
 	GetReadiness(w http.ResponseWriter, r *http.Request)
-	// Resume Go on in a lane or for a repository
+	// Resume Go on in a lane, for a repository or by an agent
 	// (POST /resume)
 	Resume(w http.ResponseWriter, r *http.Request)
 	// GetRun One run
@@ -5117,20 +6630,38 @@ type ServerInterface interface {
 	// GetTask One task, its newest events and its runs
 	// (GET /tasks/{key})
 	GetTask(w http.ResponseWriter, r *http.Request, key TaskKey)
+	// AnswerTask Answer what the agent of a task has asked
+	// (POST /tasks/{key}/answer)
+	AnswerTask(w http.ResponseWriter, r *http.Request, key TaskKey)
 	// CancelTask Cancel a task
 	// (POST /tasks/{key}/cancel)
 	CancelTask(w http.ResponseWriter, r *http.Request, key TaskKey)
 	// ListTaskEvents What happened to a task, oldest first
 	// (GET /tasks/{key}/events)
 	ListTaskEvents(w http.ResponseWriter, r *http.Request, key TaskKey, params ListTaskEventsParams)
+	// RestoreTask Put what was kept of a task's work on a branch of its repository
+	// (POST /tasks/{key}/restore)
+	RestoreTask(w http.ResponseWriter, r *http.Request, key TaskKey)
 	// RetryTask Let a blocked task go on
 	// (POST /tasks/{key}/retry)
 	RetryTask(w http.ResponseWriter, r *http.Request, key TaskKey)
+	// ListTaskRuns What was started for a task, newest first
+	// (GET /tasks/{key}/runs)
+	ListTaskRuns(w http.ResponseWriter, r *http.Request, key TaskKey, params ListTaskRunsParams)
+	// ListSalvages What was kept of a task's work, oldest first
+	// (GET /tasks/{key}/salvages)
+	ListSalvages(w http.ResponseWriter, r *http.Request, key TaskKey)
 }
 
 // Unimplemented server implementation that returns http.StatusNotImplemented for each endpoint.
 
 type Unimplemented struct{}
+
+// ListAgents Who works, and what that costs
+// (GET /agents)
+func (_ Unimplemented) ListAgents(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
 
 // GetHealth Is the process alive
 // (GET /healthz)
@@ -5162,7 +6693,7 @@ func (_ Unimplemented) RetryJob(w http.ResponseWriter, r *http.Request, id JobID
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
-// Pause Begin nothing new in a lane or for a repository
+// Pause Begin nothing new in a lane, for a repository or by an agent
 // (POST /pause)
 func (_ Unimplemented) Pause(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNotImplemented)
@@ -5180,7 +6711,7 @@ func (_ Unimplemented) GetReadiness(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
-// Resume Go on in a lane or for a repository
+// Resume Go on in a lane, for a repository or by an agent
 // (POST /resume)
 func (_ Unimplemented) Resume(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNotImplemented)
@@ -5216,6 +6747,12 @@ func (_ Unimplemented) GetTask(w http.ResponseWriter, r *http.Request, key TaskK
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
+// AnswerTask Answer what the agent of a task has asked
+// (POST /tasks/{key}/answer)
+func (_ Unimplemented) AnswerTask(w http.ResponseWriter, r *http.Request, key TaskKey) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
 // CancelTask Cancel a task
 // (POST /tasks/{key}/cancel)
 func (_ Unimplemented) CancelTask(w http.ResponseWriter, r *http.Request, key TaskKey) {
@@ -5228,9 +6765,27 @@ func (_ Unimplemented) ListTaskEvents(w http.ResponseWriter, r *http.Request, ke
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
+// RestoreTask Put what was kept of a task's work on a branch of its repository
+// (POST /tasks/{key}/restore)
+func (_ Unimplemented) RestoreTask(w http.ResponseWriter, r *http.Request, key TaskKey) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
 // RetryTask Let a blocked task go on
 // (POST /tasks/{key}/retry)
 func (_ Unimplemented) RetryTask(w http.ResponseWriter, r *http.Request, key TaskKey) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListTaskRuns What was started for a task, newest first
+// (GET /tasks/{key}/runs)
+func (_ Unimplemented) ListTaskRuns(w http.ResponseWriter, r *http.Request, key TaskKey, params ListTaskRunsParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListSalvages What was kept of a task's work, oldest first
+// (GET /tasks/{key}/salvages)
+func (_ Unimplemented) ListSalvages(w http.ResponseWriter, r *http.Request, key TaskKey) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -5242,6 +6797,20 @@ type ServerInterfaceWrapper struct {
 }
 
 type MiddlewareFunc func(http.Handler) http.Handler
+
+// ListAgents operation middleware
+func (siw *ServerInterfaceWrapper) ListAgents(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListAgents(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
 
 // GetHealth operation middleware
 func (siw *ServerInterfaceWrapper) GetHealth(w http.ResponseWriter, r *http.Request) {
@@ -5690,6 +7259,32 @@ func (siw *ServerInterfaceWrapper) GetTask(w http.ResponseWriter, r *http.Reques
 	handler.ServeHTTP(w, r)
 }
 
+// AnswerTask operation middleware
+func (siw *ServerInterfaceWrapper) AnswerTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "key" -------------
+	var key TaskKey
+
+	err = runtime.BindStyledParameterWithOptions("simple", "key", chi.URLParam(r, "key"), &key, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "key", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.AnswerTask(w, r, key)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // CancelTask operation middleware
 func (siw *ServerInterfaceWrapper) CancelTask(w http.ResponseWriter, r *http.Request) {
 
@@ -5771,6 +7366,32 @@ func (siw *ServerInterfaceWrapper) ListTaskEvents(w http.ResponseWriter, r *http
 	handler.ServeHTTP(w, r)
 }
 
+// RestoreTask operation middleware
+func (siw *ServerInterfaceWrapper) RestoreTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "key" -------------
+	var key TaskKey
+
+	err = runtime.BindStyledParameterWithOptions("simple", "key", chi.URLParam(r, "key"), &key, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "key", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RestoreTask(w, r, key)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // RetryTask operation middleware
 func (siw *ServerInterfaceWrapper) RetryTask(w http.ResponseWriter, r *http.Request) {
 
@@ -5788,6 +7409,100 @@ func (siw *ServerInterfaceWrapper) RetryTask(w http.ResponseWriter, r *http.Requ
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.RetryTask(w, r, key)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListTaskRuns operation middleware
+func (siw *ServerInterfaceWrapper) ListTaskRuns(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "key" -------------
+	var key TaskKey
+
+	err = runtime.BindStyledParameterWithOptions("simple", "key", chi.URLParam(r, "key"), &key, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "key", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListTaskRunsParams
+
+	// ------------- Optional query parameter "job" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "job", r.URL.Query(), &params.Job, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "job"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "job", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListTaskRuns(w, r, key, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListSalvages operation middleware
+func (siw *ServerInterfaceWrapper) ListSalvages(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "key" -------------
+	var key TaskKey
+
+	err = runtime.BindStyledParameterWithOptions("simple", "key", chi.URLParam(r, "key"), &key, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "key", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListSalvages(w, r, key)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -5932,10 +7647,22 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 		r.Get(options.BaseURL+"/tasks/{key}/events", wrapper.ListTaskEvents)
 	})
 	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/tasks/{key}/runs", wrapper.ListTaskRuns)
+	})
+	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/tasks/{key}/cancel", wrapper.CancelTask)
 	})
 	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/tasks/{key}/retry", wrapper.RetryTask)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/tasks/{key}/answer", wrapper.AnswerTask)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/tasks/{key}/salvages", wrapper.ListSalvages)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/tasks/{key}/restore", wrapper.RestoreTask)
 	})
 	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/jobs", wrapper.ListJobs)
@@ -5948,6 +7675,9 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 	})
 	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/jobs/{id}/retry", wrapper.RetryJob)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/agents", wrapper.ListAgents)
 	})
 	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/pause", wrapper.Pause)
@@ -5966,6 +7696,44 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 }
 
 type ProblemApplicationProblemPlusJSONResponse Problem
+
+type ListAgentsRequestObject struct {
+}
+
+type ListAgentsResponseObject interface {
+	VisitListAgentsResponse(w http.ResponseWriter) error
+}
+
+type ListAgents200JSONResponse AgentList
+
+func (response ListAgents200JSONResponse) VisitListAgentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAgentsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListAgentsdefaultApplicationProblemPlusJSONResponse) VisitListAgentsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
 
 type GetHealthRequestObject struct {
 }
@@ -6929,6 +8697,76 @@ func (response GetTaskdefaultApplicationProblemPlusJSONResponse) VisitGetTaskRes
 	return err
 }
 
+type AnswerTaskRequestObject struct {
+	Key  TaskKey `json:"key"`
+	Body *AnswerTaskJSONRequestBody
+}
+
+type AnswerTaskResponseObject interface {
+	VisitAnswerTaskResponse(w http.ResponseWriter) error
+}
+
+type AnswerTask200JSONResponse Task
+
+func (response AnswerTask200JSONResponse) VisitAnswerTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AnswerTask404ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response AnswerTask404ApplicationProblemPlusJSONResponse) VisitAnswerTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AnswerTask409ApplicationProblemPlusJSONResponse Problem
+
+func (response AnswerTask409ApplicationProblemPlusJSONResponse) VisitAnswerTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AnswerTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response AnswerTaskdefaultApplicationProblemPlusJSONResponse) VisitAnswerTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type CancelTaskRequestObject struct {
 	Key TaskKey `json:"key"`
 }
@@ -7054,6 +8892,76 @@ func (response ListTaskEventsdefaultApplicationProblemPlusJSONResponse) VisitLis
 	return err
 }
 
+type RestoreTaskRequestObject struct {
+	Key  TaskKey `json:"key"`
+	Body *RestoreTaskJSONRequestBody
+}
+
+type RestoreTaskResponseObject interface {
+	VisitRestoreTaskResponse(w http.ResponseWriter) error
+}
+
+type RestoreTask200JSONResponse Restored
+
+func (response RestoreTask200JSONResponse) VisitRestoreTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RestoreTask404ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response RestoreTask404ApplicationProblemPlusJSONResponse) VisitRestoreTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RestoreTask409ApplicationProblemPlusJSONResponse Problem
+
+func (response RestoreTask409ApplicationProblemPlusJSONResponse) VisitRestoreTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RestoreTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RestoreTaskdefaultApplicationProblemPlusJSONResponse) VisitRestoreTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type RetryTaskRequestObject struct {
 	Key  TaskKey `json:"key"`
 	Body *RetryTaskJSONRequestBody
@@ -7124,8 +9032,136 @@ func (response RetryTaskdefaultApplicationProblemPlusJSONResponse) VisitRetryTas
 	return err
 }
 
+type ListTaskRunsRequestObject struct {
+	Key    TaskKey `json:"key"`
+	Params ListTaskRunsParams
+}
+
+type ListTaskRunsResponseObject interface {
+	VisitListTaskRunsResponse(w http.ResponseWriter) error
+}
+
+type ListTaskRuns200JSONResponse RunList
+
+func (response ListTaskRuns200JSONResponse) VisitListTaskRunsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListTaskRuns404ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response ListTaskRuns404ApplicationProblemPlusJSONResponse) VisitListTaskRunsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListTaskRunsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListTaskRunsdefaultApplicationProblemPlusJSONResponse) VisitListTaskRunsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSalvagesRequestObject struct {
+	Key TaskKey `json:"key"`
+}
+
+type ListSalvagesResponseObject interface {
+	VisitListSalvagesResponse(w http.ResponseWriter) error
+}
+
+type ListSalvages200JSONResponse SalvageList
+
+func (response ListSalvages200JSONResponse) VisitListSalvagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSalvages404ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response ListSalvages404ApplicationProblemPlusJSONResponse) VisitListSalvagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSalvages409ApplicationProblemPlusJSONResponse Problem
+
+func (response ListSalvages409ApplicationProblemPlusJSONResponse) VisitListSalvagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListSalvagesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListSalvagesdefaultApplicationProblemPlusJSONResponse) VisitListSalvagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// ListAgents Who works, and what that costs
+	// (GET /agents)
+	ListAgents(ctx context.Context, request ListAgentsRequestObject) (ListAgentsResponseObject, error)
 	// GetHealth Is the process alive
 	// (GET /healthz)
 	GetHealth(ctx context.Context, request GetHealthRequestObject) (GetHealthResponseObject, error)
@@ -7141,7 +9177,7 @@ type StrictServerInterface interface {
 	// RetryJob Give a job that failed or was cancelled another attempt
 	// (POST /jobs/{id}/retry)
 	RetryJob(ctx context.Context, request RetryJobRequestObject) (RetryJobResponseObject, error)
-	// Pause Begin nothing new in a lane or for a repository
+	// Pause Begin nothing new in a lane, for a repository or by an agent
 	// (POST /pause)
 	Pause(ctx context.Context, request PauseRequestObject) (PauseResponseObject, error)
 	// GetQueue Everything that moves, in one look
@@ -7150,7 +9186,7 @@ type StrictServerInterface interface {
 	// GetReadiness Is the process of use
 	// (GET /readyz)
 	GetReadiness(ctx context.Context, request GetReadinessRequestObject) (GetReadinessResponseObject, error)
-	// Resume Go on in a lane or for a repository
+	// Resume Go on in a lane, for a repository or by an agent
 	// (POST /resume)
 	Resume(ctx context.Context, request ResumeRequestObject) (ResumeResponseObject, error)
 	// GetRun One run
@@ -7168,15 +9204,27 @@ type StrictServerInterface interface {
 	// GetTask One task, its newest events and its runs
 	// (GET /tasks/{key})
 	GetTask(ctx context.Context, request GetTaskRequestObject) (GetTaskResponseObject, error)
+	// AnswerTask Answer what the agent of a task has asked
+	// (POST /tasks/{key}/answer)
+	AnswerTask(ctx context.Context, request AnswerTaskRequestObject) (AnswerTaskResponseObject, error)
 	// CancelTask Cancel a task
 	// (POST /tasks/{key}/cancel)
 	CancelTask(ctx context.Context, request CancelTaskRequestObject) (CancelTaskResponseObject, error)
 	// ListTaskEvents What happened to a task, oldest first
 	// (GET /tasks/{key}/events)
 	ListTaskEvents(ctx context.Context, request ListTaskEventsRequestObject) (ListTaskEventsResponseObject, error)
+	// RestoreTask Put what was kept of a task's work on a branch of its repository
+	// (POST /tasks/{key}/restore)
+	RestoreTask(ctx context.Context, request RestoreTaskRequestObject) (RestoreTaskResponseObject, error)
 	// RetryTask Let a blocked task go on
 	// (POST /tasks/{key}/retry)
 	RetryTask(ctx context.Context, request RetryTaskRequestObject) (RetryTaskResponseObject, error)
+	// ListTaskRuns What was started for a task, newest first
+	// (GET /tasks/{key}/runs)
+	ListTaskRuns(ctx context.Context, request ListTaskRunsRequestObject) (ListTaskRunsResponseObject, error)
+	// ListSalvages What was kept of a task's work, oldest first
+	// (GET /tasks/{key}/salvages)
+	ListSalvages(ctx context.Context, request ListSalvagesRequestObject) (ListSalvagesResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx context.Context, w http.ResponseWriter, r *http.Request, request any) (any, error)
@@ -7216,6 +9264,30 @@ type strictHandler struct {
 	ssi         StrictServerInterface
 	middlewares []StrictMiddlewareFunc
 	options     StrictHTTPServerOptions
+}
+
+// ListAgents operation middleware
+func (sh *strictHandler) ListAgents(w http.ResponseWriter, r *http.Request) {
+	var request ListAgentsRequestObject
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAgents(ctx, request.(ListAgentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAgents")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListAgentsResponseObject); ok {
+		if err := validResponse.VisitListAgentsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
 }
 
 // GetHealth operation middleware
@@ -7592,6 +9664,39 @@ func (sh *strictHandler) GetTask(w http.ResponseWriter, r *http.Request, key Tas
 	}
 }
 
+// AnswerTask operation middleware
+func (sh *strictHandler) AnswerTask(w http.ResponseWriter, r *http.Request, key TaskKey) {
+	var request AnswerTaskRequestObject
+
+	request.Key = key
+
+	var body AnswerTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.AnswerTask(ctx, request.(AnswerTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "AnswerTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(AnswerTaskResponseObject); ok {
+		if err := validResponse.VisitAnswerTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // CancelTask operation middleware
 func (sh *strictHandler) CancelTask(w http.ResponseWriter, r *http.Request, key TaskKey) {
 	var request CancelTaskRequestObject
@@ -7645,6 +9750,39 @@ func (sh *strictHandler) ListTaskEvents(w http.ResponseWriter, r *http.Request, 
 	}
 }
 
+// RestoreTask operation middleware
+func (sh *strictHandler) RestoreTask(w http.ResponseWriter, r *http.Request, key TaskKey) {
+	var request RestoreTaskRequestObject
+
+	request.Key = key
+
+	var body RestoreTaskJSONRequestBody
+	if err := runtime.BindJSONBody(r, &body); err != nil {
+		sh.options.RequestErrorHandlerFunc(w, r, fmt.Errorf("can't decode JSON body: %w", err))
+		return
+	}
+	request.Body = &body
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RestoreTask(ctx, request.(RestoreTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RestoreTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RestoreTaskResponseObject); ok {
+		if err := validResponse.VisitRestoreTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
 // RetryTask operation middleware
 func (sh *strictHandler) RetryTask(w http.ResponseWriter, r *http.Request, key TaskKey) {
 	var request RetryTaskRequestObject
@@ -7671,6 +9809,59 @@ func (sh *strictHandler) RetryTask(w http.ResponseWriter, r *http.Request, key T
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(RetryTaskResponseObject); ok {
 		if err := validResponse.VisitRetryTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListTaskRuns operation middleware
+func (sh *strictHandler) ListTaskRuns(w http.ResponseWriter, r *http.Request, key TaskKey, params ListTaskRunsParams) {
+	var request ListTaskRunsRequestObject
+
+	request.Key = key
+	request.Params = params
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListTaskRuns(ctx, request.(ListTaskRunsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListTaskRuns")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListTaskRunsResponseObject); ok {
+		if err := validResponse.VisitListTaskRunsResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// ListSalvages operation middleware
+func (sh *strictHandler) ListSalvages(w http.ResponseWriter, r *http.Request, key TaskKey) {
+	var request ListSalvagesRequestObject
+
+	request.Key = key
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSalvages(ctx, request.(ListSalvagesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSalvages")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(ListSalvagesResponseObject); ok {
+		if err := validResponse.VisitListSalvagesResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

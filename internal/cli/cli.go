@@ -52,7 +52,8 @@ type grammar struct {
 	Job     jobCommand     `cmd:"" help:"List, show, retry and cancel jobs, and read what they print."`
 	Queue   queueCommand   `cmd:"" help:"Show what runs and what waits."`
 	Why     whyCommand     `cmd:"" help:"Say why a task is where it is, and who has the next step."`
-	Pause   pauseCommand   `cmd:"" help:"Begin nothing more in a lane or a repository."`
+	Agent   agentCommand   `cmd:"" help:"List agents."`
+	Pause   pauseCommand   `cmd:"" help:"Begin nothing more in a lane, for a repository or by an agent."`
 	Resume  resumeCommand  `cmd:"" help:"Let a paused lane or repository go on."`
 	Migrate migrateCommand `cmd:"" help:"Bring the database's schema up to date, or say how it is."`
 	Data    rootCommand    `cmd:"" name:"root" help:"Show whether data root and database belong together, and mend that after a restore."`
@@ -217,8 +218,13 @@ func watchSignals(signals <-chan os.Signal) (ctx context.Context, hurry <-chan s
 }
 
 // connect finds the server: by ORCH_URL, else on the data root's socket.
-func (s *session) connect() (*client.Client, error) {
-	c, err := client.Dial(s.ctx, s.clientConfig())
+func (s *session) connect() (*client.Client, error) { return s.connectFor(func(*client.Config) {}) }
+
+// connectFor is connect with more to be said to the client.
+func (s *session) connectFor(adjust func(*client.Config)) (*client.Client, error) {
+	cfg := s.clientConfig()
+	adjust(&cfg)
+	c, err := client.Dial(s.ctx, cfg)
 	if errors.Is(err, client.ErrNoServer) {
 		where := s.cfg.Data.Root
 		if s.cfg.HTTP.URL != "" {

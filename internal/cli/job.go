@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -85,8 +87,8 @@ func (c *jobShowCommand) Run(s *session) error {
 	if j.Task != nil {
 		s.print("  task %s", *j.Task)
 	}
-	if j.RunID != nil {
-		s.print("  run %s", *j.RunID)
+	if err := s.showRuns(server, j); err != nil {
+		return err
 	}
 	if j.Host != nil && j.State == api.JobRunning {
 		s.print("  on %s, last heartbeat %s ago, lease until %s", *j.Host, words.Age(value(j.HeartbeatAt)), value(j.LeaseExpiresAt).Local().Format("15:04:05"))
@@ -95,6 +97,35 @@ func (c *jobShowCommand) Run(s *session) error {
 		s.print("  %s: %s", value(j.ErrorCode), terminal.Printable(words.FirstLine(*j.Error)))
 	}
 	return nil
+}
+
+// showRuns prints the runs of a job, the oldest first, and of the newest one all there is.
+func (s *session) showRuns(server *client.Client, j api.Job) error {
+	runs, err := s.runsOf(server, j)
+	if err != nil {
+		return err
+	}
+	if len(runs) > 0 {
+		if runs[0], err = server.GetRun(s.ctx, runs[0].ID); err != nil {
+			return err
+		}
+	}
+	for _, run := range slices.Backward(runs) {
+		for _, line := range words.Run(run) {
+			s.print("  %s", line)
+		}
+	}
+	return nil
+}
+
+// runsOf are the runs of a job, the newest first.
+func (s *session) runsOf(server *client.Client, j api.Job) ([]api.Run, error) {
+	if j.Task == nil {
+		return nil, nil
+	}
+	most := 200 // of one job there are a few
+	list, err := server.ListTaskRuns(s.ctx, *j.Task, api.ListTaskRunsParams{Job: &j.ID, Limit: &most})
+	return list.Items, err
 }
 
 type jobLogCommand struct {
@@ -107,9 +138,17 @@ type jobLogCommand struct {
 // errNoRun says that a job has no output to print.
 var errNoRun = errors.New("the job has no run (yet): it was never given to an agent, or it needs none")
 
+// maxOutage is how long a log that is followed waits for its server: as long as a person may take to bring it back.
+const maxOutage = 15 * time.Minute
+
 // Run prints the log of the job's newest run.
 func (c *jobLogCommand) Run(s *session) error {
-	server, err := s.connect()
+	server, err := s.connectFor(func(cfg *client.Config) {
+		cfg.MaxOutage = maxOutage
+		cfg.OnOutage = func(err error) {
+			_, _ = fmt.Fprintf(s.Err, "orch: %s; waiting %s for it, the log goes on then\n", terminal.Printable(err.Error()), maxOutage)
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -188,26 +227,19 @@ func (c *jobLogCommand) run(s *session, server *client.Client) (uuid.UUID, error
 	if j.RunID != nil {
 		return *j.RunID, nil
 	}
-	if j.Task == nil {
-		return uuid.Nil, errNoRun
-	}
-	d, err := server.GetTask(s.ctx, *j.Task)
+	runs, err := s.runsOf(server, j)
 	if err != nil {
 		return uuid.Nil, err
 	}
-	var found *uuid.UUID
-	for _, run := range d.Runs { // newest first; the agent's own run tells more than a gate's
-		if run.JobID == c.ID && (found == nil || run.Purpose == watch.PurposeAgent) {
-			found = &run.ID
-			if run.Purpose == watch.PurposeAgent {
-				break
-			}
-		}
-	}
-	if found == nil {
+	if len(runs) == 0 {
 		return uuid.Nil, errNoRun
 	}
-	return *found, nil
+	for _, run := range runs { // the agent's own run tells more than a gate's
+		if run.Purpose == watch.PurposeAgent {
+			return run.ID, nil
+		}
+	}
+	return runs[0].ID, nil
 }
 
 type jobRetryCommand struct {

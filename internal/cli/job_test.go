@@ -28,6 +28,29 @@ func TestJobRetry(t *testing.T) {
 	orch(t, exitUsage, dataRoot, "job", "retry")
 }
 
+func TestJobShowsItsRuns(t *testing.T) {
+	t.Parallel()
+	b, dataRoot := serve(t)
+	b.AddTask(api.Task{Key: "demo-1", State: api.TaskActive})
+	b.AddJob(api.Job{ID: 1, Kind: "stage", Lane: "agents", State: api.JobSucceeded, Task: new("demo-1"), Attempt: 1, MaxAttempts: 3})
+	b.AddJob(api.Job{ID: 2, Kind: "prune", Lane: "system", State: api.JobQueued})
+	run := func(id byte, job int64, purpose, outcome string) api.Run {
+		return api.Run{ID: uuid.UUID{15: id}, JobID: job, Purpose: purpose, Outcome: &outcome}
+	}
+	newest := run(2, 1, "gate", "agent_failed")
+	newest.Here = &api.RunHere{Argv: []string{"sh", "-c", "make test"}, WorkingDirectory: "/w", Directory: "/r", LogEnd: 9}
+	b.SetRuns("demo-1", run(3, 2, "agent", "ok"), newest, run(1, 1, "agent", "ok"))
+	out, _ := orch(t, exitDone, dataRoot, "job", "show", "1")
+	const want = "  task demo-1\n  run 00000000-0000-0000-0000-000000000001: agent, ok\n" +
+		"  run 00000000-0000-0000-0000-000000000002: gate, agent_failed\n    started sh -c 'make test'\n    in /w\n    has written 9 bytes, in /r\n"
+	if !strings.HasSuffix(out, want) {
+		t.Errorf("printed %q", out)
+	}
+	if out, _ := orch(t, exitDone, dataRoot, "job", "show", "2"); strings.Contains(out, "run 0") {
+		t.Errorf("printed %q", out)
+	}
+}
+
 // piece is what `job log --json` prints.
 type piece struct {
 	RunID  uuid.UUID `json:"run_id"`

@@ -7,12 +7,14 @@ import (
 
 // heldFlags name what a pause holds back.
 type heldFlags struct {
-	Lane string `required:"" xor:"held" help:"A lane: agents, merge or system." placeholder:"NAME"`
-	Repo string `required:"" xor:"held" help:"A repository." placeholder:"NAME"`
+	Lane  string `required:"" xor:"held" help:"A lane: agents, merge or system." placeholder:"NAME"`
+	Repo  string `required:"" xor:"held" help:"A repository." placeholder:"NAME"`
+	Agent string `required:"" xor:"held" help:"An agent; its fallback takes over." placeholder:"NAME"`
 }
 
-func (f heldFlags) lane() *string { return given(f.Lane) }
-func (f heldFlags) repo() *string { return given(f.Repo) }
+func (f heldFlags) lane() *string  { return given(f.Lane) }
+func (f heldFlags) repo() *string  { return given(f.Repo) }
+func (f heldFlags) agent() *string { return given(f.Agent) }
 
 type pauseCommand struct {
 	heldFlags
@@ -20,14 +22,14 @@ type pauseCommand struct {
 	Reason string `required:"" help:"Why, in one line, for whoever wonders."`
 }
 
-// Run pauses a lane or a repository.
+// Run pauses a lane, a repository or an agent.
 func (c *pauseCommand) Run(s *session) error {
 	server, err := s.connect()
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	p, err := server.Pause(s.ctx, api.PauseRequest{Lane: c.lane(), Repo: c.repo(), Reason: c.Reason})
+	p, err := server.Pause(s.ctx, api.PauseRequest{Lane: c.lane(), Repo: c.repo(), Agent: c.agent(), Reason: c.Reason})
 	if err != nil {
 		return refused(err)
 	}
@@ -49,7 +51,7 @@ func (c *resumeCommand) Run(s *session) error {
 		return err
 	}
 	defer server.Close()
-	r, err := server.Resume(s.ctx, api.ResumeRequest{Lane: c.lane(), Repo: c.repo()})
+	r, err := server.Resume(s.ctx, api.ResumeRequest{Lane: c.lane(), Repo: c.repo(), Agent: c.agent()})
 	if err != nil {
 		return refused(err)
 	}

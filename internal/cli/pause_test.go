@@ -23,6 +23,13 @@ func TestPauseAndResume(t *testing.T) {
 	if paused := b.Pauses(); len(paused) != 2 {
 		t.Errorf("paused: %+v", paused)
 	}
+	out, _ = orch(t, exitDone, dataRoot, "pause", "--agent", "coder", "--reason", "its provider is down")
+	if !strings.Contains(out, "agent coder is paused") || !strings.Contains(out, "`orch resume --agent coder`") {
+		t.Errorf("printed %q", out)
+	}
+	if out, _ = orch(t, exitDone, dataRoot, "resume", "--agent", "coder"); out != "agent coder goes on\n" {
+		t.Errorf("printed %q", out)
+	}
 	if out, _ = orch(t, exitDone, dataRoot, "resume", "--repo", "demo"); out != "repository demo goes on\n" {
 		t.Errorf("printed %q", out)
 	}
@@ -42,6 +49,7 @@ func TestBadPauses(t *testing.T) {
 		"pause --reason x":                           exitUsage,
 		"pause --lane agents":                        exitUsage,
 		"pause --lane agents --repo demo --reason x": exitUsage,
+		"pause --lane agents --agent x --reason x":   exitUsage,
 		"resume":                                       exitUsage,
 		"resume --lane agents --repo demo":             exitUsage,
 		"pause --lane nowhere --reason x":              exitFailed,

@@ -31,6 +31,7 @@ type runCommand struct {
 	AgentEnv []string      `help:"Variables to pass on to the agent, e.g. HOME,ANTHROPIC_API_KEY; by default it gets PATH, the locale and a HOME of its own." placeholder:"NAME,..."`
 	Setup    string        `help:"Command that prepares a checkout, e.g. installs dependencies." placeholder:"CMD"`
 	Base     string        `help:"Branch to start from and to land on (default: the repository's own)." placeholder:"BRANCH"`
+	MaxCost  float64       `help:"What all runs of the agent may cost together, in US dollars (default: budgets.task of orch.yaml)." placeholder:"USD"`
 	Timeout  time.Duration `help:"How long one run of the agent may take." default:"1h"`
 	NoLand   bool          `help:"Stop at a tested branch, for a person to land."`
 }
@@ -78,12 +79,19 @@ func (c *runCommand) task(s *session) (api.NewTask, error) {
 	}
 	timeout := c.Timeout.Seconds()
 	own.TimeoutS = &timeout
-	n.Base = given(c.Base)
+	n.Base, n.MaxCostUsd = given(c.Base), givenCost(c.MaxCost)
 	if c.NoLand {
 		land := false
 		n.Land = &land
 	}
 	return n, nil
+}
+
+func givenCost(usd float64) *float64 {
+	if usd == 0 {
+		return nil
+	}
+	return &usd
 }
 
 func given(text string) *string {
@@ -183,6 +191,9 @@ func keptLine(d api.TaskDetail, repo string) string {
 	line := ""
 	if ref := words.SalvageRef(d.Events); ref != "" {
 		line = fmt.Sprintf("\nIts work is kept: git -C %s log %s", repo, ref)
+	}
+	if words.Asks(d.Task) {
+		return line + fmt.Sprintf("\nTo answer: orch serve, then orch task answer %s \"…\"", d.Task.Key)
 	}
 	if d.Task.State == api.TaskBlocked {
 		line += "\nTo let it go on: orch serve, then orch task retry " + d.Task.Key

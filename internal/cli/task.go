@@ -17,18 +17,22 @@ type taskCommand struct {
 	Add    taskAddCommand    `cmd:"" help:"Add a task for a repository of orch.yaml."`
 	List   taskListCommand   `cmd:"" help:"List tasks, newest first."`
 	Show   taskShowCommand   `cmd:"" help:"Show a task, what happened to it, and why it is where it is."`
-	Retry  taskRetryCommand  `cmd:"" help:"Let a task that needs you go on, with a hint or an answer for its agent."`
+	Retry  taskRetryCommand  `cmd:"" help:"Let a task that needs you go on, with a hint for its agent."`
+	Answer taskAnswerCommand `cmd:"" help:"Answer what the agent of a task has asked; it goes on with the answer."`
 	Cancel taskCancelCommand `cmd:"" help:"Cancel a task; its agent is ended."`
+
+	Restore taskRestoreCommand `cmd:"" help:"Put what was kept of a task's work on a branch of its repository."`
 }
 
 type taskAddCommand struct {
-	Repo     string `required:"" help:"Name of the repository." placeholder:"NAME"`
-	Title    string `required:"" help:"What is to be done, in one line."`
-	Body     string `help:"All that the agent should know." xor:"body"`
-	BodyFile string `help:"The same from a file; - for standard input." placeholder:"FILE" xor:"body"`
-	Base     string `help:"Branch to start from and to land on (default: the repository's)." placeholder:"BRANCH"`
-	Priority int    `help:"Higher runs first (-100 to 100)."`
-	NoLand   bool   `help:"Stop at a tested branch, for a person to land."`
+	Repo     string  `required:"" help:"Name of the repository." placeholder:"NAME"`
+	Title    string  `required:"" help:"What is to be done, in one line."`
+	Body     string  `help:"All that the agent should know." xor:"body"`
+	BodyFile string  `help:"The same from a file; - for standard input." placeholder:"FILE" xor:"body"`
+	Base     string  `help:"Branch to start from and to land on (default: the repository's)." placeholder:"BRANCH"`
+	Priority int     `help:"Higher runs first (-100 to 100)."`
+	MaxCost  float64 `help:"What all runs of its agents may cost together, in US dollars (default: budgets.task of orch.yaml)." placeholder:"USD"`
+	NoLand   bool    `help:"Stop at a tested branch, for a person to land."`
 }
 
 // Run adds the task.
@@ -46,6 +50,7 @@ func (c *taskAddCommand) Run(s *session) error {
 	if c.Base != "" {
 		n.Base = &c.Base
 	}
+	n.MaxCostUsd = givenCost(c.MaxCost)
 	if c.NoLand {
 		land := false
 		n.Land = &land
@@ -161,8 +166,11 @@ func (s *session) showTask(d api.TaskDetail) {
 	if t.LandedCommit != nil {
 		s.print("  landed as %s", *t.LandedCommit)
 	}
+	if d.Budget.Used.Runs > 0 {
+		s.print("  used %s", words.Used(d.Budget))
+	}
 	if ref := words.SalvageRef(d.Events); ref != "" && t.State != api.TaskDone {
-		s.print("  work kept at %s", ref)
+		s.print("  work kept at %s; `orch task restore %s` puts it on a branch", ref, t.Key)
 	}
 	if j := d.Job; j != nil {
 		s.print("  job %d (%s) is %s%s", j.ID, j.Kind, j.State, words.Job(*j))
@@ -214,7 +222,7 @@ func keptWords(d api.TaskDetail) string {
 
 type taskRetryCommand struct {
 	Key  string `arg:"" help:"Key of the task."`
-	Note string `help:"What the agent is told: the answer to its question, or a hint."`
+	Note string `help:"What the agent is told: a hint, or the answer to its question."`
 }
 
 // Run lets a blocked task go on.
@@ -232,5 +240,39 @@ func (c *taskRetryCommand) Run(s *session) error {
 		return s.printJSON(t)
 	}
 	s.print("%s goes on with %s, try %d of %d", t.Key, t.Stage, t.Round, t.MaxRounds)
+	return nil
+}
+
+type taskAnswerCommand struct {
+	Key  string `arg:"" help:"Key of the task."`
+	Text string `arg:"" optional:"" help:"The answer."`
+	File string `help:"The answer from a file; - for standard input." placeholder:"FILE"`
+}
+
+// Run answers what the task's agent has asked.
+func (c *taskAnswerCommand) Run(s *session) error {
+	if c.Text != "" && c.File != "" {
+		return usagef("give the answer as it is or as a file, not both")
+	}
+	answer, err := readBody(s.In, c.Text, c.File)
+	if err != nil {
+		return err
+	}
+	if strings.TrimSpace(answer) == "" {
+		return usagef("say what the answer is: orch task answer %s \"…\", or --file FILE", c.Key)
+	}
+	server, err := s.connect()
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	t, err := server.AnswerTask(s.ctx, c.Key, answer)
+	if err != nil {
+		return refused(err)
+	}
+	if s.global.JSON {
+		return s.printJSON(t)
+	}
+	s.print("%s goes on with the answer", t.Key)
 	return nil
 }

@@ -57,6 +57,9 @@ type Config struct {
 	Timeout time.Duration
 	// MaxOutage is how long FollowLog goes on trying while nobody answers. 0 = 2 min.
 	MaxOutage time.Duration
+	// OnOutage is called once for each time that FollowLog finds nobody to go on with, when it begins to wait. Nil: nobody is
+	// told.
+	OnOutage func(error)
 }
 
 // Client talks to one server.
@@ -67,6 +70,7 @@ type Client struct {
 	bySocket  bool
 	timeout   time.Duration
 	maxOutage time.Duration
+	onOutage  func(error)
 }
 
 // Dial makes a client and checks that a server answers; ErrNoServer if none does,
@@ -84,12 +88,15 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 func newClient(cfg Config) (*Client, error) {
-	c := &Client{timeout: cfg.Timeout, maxOutage: cfg.MaxOutage, where: cfg.URL}
+	c := &Client{timeout: cfg.Timeout, maxOutage: cfg.MaxOutage, onOutage: cfg.OnOutage, where: cfg.URL}
 	if c.timeout == 0 {
 		c.timeout = 30 * time.Second
 	}
 	if c.maxOutage == 0 {
 		c.maxOutage = 2 * time.Minute
+	}
+	if c.onOutage == nil {
+		c.onOutage = func(error) {}
 	}
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	c.transport = &http.Transport{
@@ -180,6 +187,27 @@ func (c *Client) RetryTask(ctx context.Context, key, note string) (api.Task, err
 	return call[api.Task](ctx, c, "retry the task", func(ctx context.Context) (*http.Response, error) { return c.api.RetryTask(ctx, key, body) })
 }
 
+// AnswerTask answers what the agent of a task has asked.
+func (c *Client) AnswerTask(ctx context.Context, key, answer string) (api.Task, error) {
+	return call[api.Task](ctx, c, "answer the task", func(ctx context.Context) (*http.Response, error) {
+		return c.api.AnswerTask(ctx, key, api.AnswerTask{Answer: answer})
+	})
+}
+
+// Salvages returns what was kept of a task's work.
+func (c *Client) Salvages(ctx context.Context, key string) (api.SalvageList, error) {
+	return call[api.SalvageList](ctx, c, "list what was kept of the task", func(ctx context.Context) (*http.Response, error) {
+		return c.api.ListSalvages(ctx, key)
+	})
+}
+
+// RestoreTask puts what was kept of a task's work on a branch.
+func (c *Client) RestoreTask(ctx context.Context, key string, r api.RestoreTask) (api.Restored, error) {
+	return call[api.Restored](ctx, c, "restore the task's work", func(ctx context.Context) (*http.Response, error) {
+		return c.api.RestoreTask(ctx, key, r)
+	})
+}
+
 // ListJobs returns a page of jobs.
 func (c *Client) ListJobs(ctx context.Context, params api.ListJobsParams) (api.JobList, error) {
 	return call[api.JobList](ctx, c, "list jobs", func(ctx context.Context) (*http.Response, error) { return c.api.ListJobs(ctx, &params) })
@@ -200,7 +228,12 @@ func (c *Client) RetryJob(ctx context.Context, id int64) (api.Job, error) {
 	return call[api.Job](ctx, c, "retry the job", func(ctx context.Context) (*http.Response, error) { return c.api.RetryJob(ctx, id) })
 }
 
-// Pause lets nothing new begin in a lane or for a repository.
+// ListAgents returns the agents, and what they have used today.
+func (c *Client) ListAgents(ctx context.Context) (api.AgentList, error) {
+	return call[api.AgentList](ctx, c, "list agents", func(ctx context.Context) (*http.Response, error) { return c.api.ListAgents(ctx) })
+}
+
+// Pause lets nothing new begin in a lane, for a repository or by an agent.
 func (c *Client) Pause(ctx context.Context, pause api.PauseRequest) (api.Pause, error) {
 	return call[api.Pause](ctx, c, "pause", func(ctx context.Context) (*http.Response, error) { return c.api.Pause(ctx, pause) })
 }
@@ -208,6 +241,13 @@ func (c *Client) Pause(ctx context.Context, pause api.PauseRequest) (api.Pause, 
 // Resume ends a pause.
 func (c *Client) Resume(ctx context.Context, what api.ResumeRequest) (api.Resumed, error) {
 	return call[api.Resumed](ctx, c, "resume", func(ctx context.Context) (*http.Response, error) { return c.api.Resume(ctx, what) })
+}
+
+// ListTaskRuns returns a page of a task's runs, newest first.
+func (c *Client) ListTaskRuns(ctx context.Context, key string, params api.ListTaskRunsParams) (api.RunList, error) {
+	return call[api.RunList](ctx, c, "list the task's runs", func(ctx context.Context) (*http.Response, error) {
+		return c.api.ListTaskRuns(ctx, key, &params)
+	})
 }
 
 // GetRun returns a run.

@@ -71,6 +71,7 @@ func (c *Client) FollowLog(ctx context.Context, runID uuid.UUID, offset int64, f
 	f := &follower{client: c, runID: runID, offset: offset, fn: fn}
 	wait := retryMin
 	var lostAt time.Time
+	told := false
 	for {
 		end, err := f.connect(ctx)
 		if end != nil {
@@ -80,10 +81,14 @@ func (c *Client) FollowLog(ctx context.Context, runID uuid.UUID, offset int64, f
 			return api.RunEnd{}, err
 		}
 		if f.progress {
-			lostAt, wait, f.progress = time.Time{}, retryMin, false
+			lostAt, wait, f.progress, told = time.Time{}, retryMin, false, false
 		}
-		if lostAt.IsZero() {
+		switch {
+		case lostAt.IsZero(): // a stream that broke off may be had again at once
 			lostAt = time.Now()
+		case !told:
+			told = true
+			c.onOutage(err)
 		}
 		if time.Since(lostAt) > c.maxOutage {
 			return api.RunEnd{}, err

@@ -97,6 +97,28 @@ func TestFollowLogOutlivesRestarts(t *testing.T) {
 	}
 }
 
+func TestFollowLogTellsOnceOfEachOutage(t *testing.T) {
+	t.Parallel()
+	b, socket := &apitest.Backend{}, socketPath(t)
+	run := b.AddRun()
+	_, stop := apitest.Start(t, apitest.Config(b, socket))
+	told := make(chan error, 1000)
+	f := follow(t, dial(t, client.Config{Socket: socket, OnOutage: func(err error) { told <- err }}), run, 0)
+	for outage := range int64(2) {
+		write(t, run, "x")
+		f.text(t, outage+1)
+		stop()
+		if err := <-told; !errors.Is(err, client.ErrNoServer) {
+			t.Errorf("told of %v", err)
+		}
+		_, stop = apitest.Start(t, apitest.Config(b, socket))
+	}
+	run.End(exited)
+	if err := <-f.done; err != nil || len(told) > 0 {
+		t.Errorf("ended with %v, told %d times too often", err, len(told))
+	}
+}
+
 func TestFollowLogOfARunThatEnded(t *testing.T) {
 	t.Parallel()
 	b, socket := &apitest.Backend{}, socketPath(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"orch/api"
+	"orch/internal/httpapi/problem"
 	"orch/internal/httpapi/strictjson"
 )
 
@@ -18,12 +19,14 @@ const maxBody = 1 << 20
 
 // strictBodies checks the body of a request against the type that its route takes, before generated code decodes it
 // leniently: unknown fields, text after the object and a wrong content type are refused.
-func (p problems) strictBodies(next http.Handler) http.Handler {
+func (h *handlers) strictBodies(next http.Handler) http.Handler {
 	shapes := map[string]func() any{
-		"POST /tasks":             func() any { return new(api.NewTask) },
-		"POST /tasks/{key}/retry": func() any { return new(api.RetryTask) },
-		"POST /pause":             func() any { return new(api.PauseRequest) },
-		"POST /resume":            func() any { return new(api.ResumeRequest) },
+		"POST /tasks":               func() any { return new(api.NewTask) },
+		"POST /tasks/{key}/retry":   func() any { return new(api.RetryTask) },
+		"POST /tasks/{key}/answer":  func() any { return new(api.AnswerTask) },
+		"POST /tasks/{key}/restore": func() any { return new(api.RestoreTask) },
+		"POST /pause":               func() any { return new(api.PauseRequest) },
+		"POST /resume":              func() any { return new(api.ResumeRequest) },
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		shape, ok := shapes[r.Method+" "+chi.RouteContext(r.Context()).RoutePattern()]
@@ -36,7 +39,7 @@ func (p problems) strictBodies(next http.Handler) http.Handler {
 			err = decodeBody(raw, shape())
 		}
 		if err != nil {
-			p.write(w, r, err)
+			h.answer.Write(w, r, err)
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(raw))
@@ -48,19 +51,19 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
 		return nil, &RefusedError{
-			Status: http.StatusUnsupportedMediaType, Code: CodeMediaType, Detail: "send the header Content-Type: application/json",
+			Status: http.StatusUnsupportedMediaType, Code: problem.CodeMediaType, Detail: "send the header Content-Type: application/json",
 		}
 	}
 	if r.ContentLength > maxBody {
-		return nil, bodyTooLarge(maxBody)
+		return nil, problem.BodyTooLarge(maxBody)
 	}
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return nil, bodyTooLarge(maxBody)
+		return nil, problem.BodyTooLarge(maxBody)
 	case err != nil:
-		return nil, &RefusedError{Status: http.StatusBadRequest, Code: CodeBadJSON, Detail: "the body could not be read", Err: err}
+		return nil, &RefusedError{Status: http.StatusBadRequest, Code: problem.CodeBadJSON, Detail: "the body could not be read", Err: err}
 	}
 	return raw, nil
 }
@@ -71,10 +74,10 @@ func decodeBody(raw []byte, into any) error {
 		return nil
 	}
 	if unknown, ok := errors.AsType[*strictjson.UnknownFieldError](err); ok {
-		return invalidFields(CodeUnknownField, api.FieldError{Field: unknown.Field, Message: "isn't a field that can be set here"})
+		return problem.InvalidFields(problem.CodeUnknownField, api.FieldError{Field: unknown.Field, Message: "isn't a field that can be set here"})
 	}
 	if kind, ok := errors.AsType[*strictjson.KindError](err); ok {
-		return invalidFields(CodeInvalid, api.FieldError{Field: kind.Field, Message: kind.Allowed})
+		return problem.InvalidFields(problem.CodeInvalid, api.FieldError{Field: kind.Field, Message: kind.Allowed})
 	}
-	return &RefusedError{Status: http.StatusBadRequest, Code: CodeBadJSON, Detail: err.Error()}
+	return &RefusedError{Status: http.StatusBadRequest, Code: problem.CodeBadJSON, Detail: err.Error()}
 }

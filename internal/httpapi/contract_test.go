@@ -54,9 +54,9 @@ func TestTheContractIsChecked(t *testing.T) {
 		"list of others":       {http.MethodGet, "/readyz", 200, "application/json", `{"status":"x","checks":[{"name":"x"}]}`, false},
 		"no list":              {http.MethodGet, "/readyz", 200, "application/json", `{"status":"x","checks":{}}`, false},
 		"word of the set":      {http.MethodPost, "/resume", 200, "application/json", `{"scope":"lane","name":"x","was_paused":true}`, true},
-		"word out of the set":  {http.MethodPost, "/resume", 200, "application/json", `{"scope":"agent","name":"x","was_paused":true}`, false},
-		"a time":               {http.MethodPost, "/pause", 200, "application/json", `{"scope":"lane","name":"x","reason":"x","actor":"x","since":"2026-03-01T10:00:00.5Z"}`, true},
-		"no time":              {http.MethodPost, "/pause", 200, "application/json", `{"scope":"lane","name":"x","reason":"x","actor":"x","since":"yesterday"}`, false},
+		"word out of the set":  {http.MethodPost, "/resume", 200, "application/json", `{"scope":"person","name":"x","was_paused":true}`, false},
+		"a time":               {http.MethodPost, "/pause", 200, "application/json", `{"scope":"lane","name":"x","reason":"x","actor":"x","since":"2026-03-01T10:00:00.5Z","code":null,"until":null}`, true},
+		"no time":              {http.MethodPost, "/pause", 200, "application/json", `{"scope":"lane","name":"x","reason":"x","actor":"x","since":"yesterday","code":null,"until":null}`, false},
 		"fraction for integer": {http.MethodGet, "/nothing", 404, "application/problem+json", strings.Replace(problem, "404", "4.5", 1), false},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), c.method, "http://localhost"+c.path, nil)

@@ -12,17 +12,18 @@ import (
 	"orch/api"
 	"orch/internal/httpapi/eventstream"
 	"orch/internal/httpapi/front"
+	"orch/internal/httpapi/problem"
 )
 
 func (h *handlers) openStream(ctx context.Context, id uuid.UUID, offset int64) (api.GetRunLogResponseObject, error) {
 	if h.isStopping() {
-		return nil, stopping()
+		return nil, problem.Stopping()
 	}
 	select {
 	case h.streams <- struct{}{}:
 	default:
 		return nil, &RefusedError{
-			Status: http.StatusServiceUnavailable, Code: CodeTooManyStreams,
+			Status: http.StatusServiceUnavailable, Code: problem.CodeTooManyStreams,
 			Detail: fmt.Sprintf("%d logs are being followed already", cap(h.streams)),
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"orch/api"
 	"orch/internal/httpapi/form"
 	"orch/internal/httpapi/front"
+	"orch/internal/httpapi/problem"
 	"orch/internal/httpapi/queueview"
 	"orch/internal/httpapi/snapshot"
 )
@@ -26,10 +27,12 @@ const (
 
 // handlers implements the generated server interface.
 type handlers struct {
-	problems
+	answer    *problem.Answerer
+	log       *slog.Logger
 	tasks     Tasks
 	jobs      Jobs
 	runs      Runs
+	agents    Agents
 	queue     *snapshot.Cache[queueview.Encoded]
 	checks    *snapshot.Cache[[]api.Check]
 	streams   chan struct{} // one slot for each stream that may be open
@@ -43,10 +46,12 @@ var _ api.StrictServerInterface = (*handlers)(nil)
 func newHandlers(cfg Config, stop <-chan struct{}) *handlers {
 	builder := &queueview.Builder{Source: cfg.Queue.Queue, Code: cfg.ErrorCode, Log: cfg.Logger}
 	return &handlers{
-		problems:  problems{log: cfg.Logger, code: cfg.ErrorCode, outage: &outage{}},
+		answer:    &problem.Answerer{Log: cfg.Logger, Code: cfg.ErrorCode},
+		log:       cfg.Logger,
 		tasks:     cfg.Tasks,
 		jobs:      cfg.Jobs,
 		runs:      cfg.Runs,
+		agents:    cfg.Agents,
 		queue:     &snapshot.Cache[queueview.Encoded]{Build: builder.Build, Fresh: cfg.QueueEvery, Timeout: cfg.BuildTimeout, Overlap: true},
 		checks:    &snapshot.Cache[[]api.Check]{Build: checksOf(cfg.Readiness), Fresh: time.Second, Timeout: cfg.BuildTimeout},
 		streams:   make(chan struct{}, cfg.MaxStreams),
@@ -79,21 +84,21 @@ func (h *handlers) router(by front.Door, admission func(http.Handler) http.Handl
 	mux := chi.NewRouter()
 	mux.Use(front.Identify(by), front.AccessLog(h.log), front.Recover(h.log, h.panicked), front.Headers, admission)
 	mux.NotFound(func(w http.ResponseWriter, r *http.Request) {
-		h.write(w, r, &RefusedError{Status: http.StatusNotFound, Code: CodeNotFound, Detail: "there is no such path"})
+		h.answer.Write(w, r, &RefusedError{Status: http.StatusNotFound, Code: problem.CodeNotFound, Detail: "there is no such path"})
 	})
 	mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
 		allowed := allowedMethods(mux, r)
 		w.Header().Set("Allow", allowed)
-		h.write(w, r, &RefusedError{Status: http.StatusMethodNotAllowed, Code: CodeBadMethod, Detail: "this path takes " + allowed})
+		h.answer.Write(w, r, &RefusedError{Status: http.StatusMethodNotAllowed, Code: problem.CodeBadMethod, Detail: "this path takes " + allowed})
 	})
 	strict := api.NewStrictHandlerWithOptions(h, []api.StrictMiddlewareFunc{h.bounded}, api.StrictHTTPServerOptions{
-		RequestErrorHandlerFunc:  h.write,
+		RequestErrorHandlerFunc:  h.answer.Write,
 		ResponseErrorHandlerFunc: h.answerError,
 	})
 	return api.HandlerWithOptions(strict, api.ChiServerOptions{
 		BaseRouter:       mux,
 		Middlewares:      []api.MiddlewareFunc{h.strictBodies},
-		ErrorHandlerFunc: h.write,
+		ErrorHandlerFunc: h.answer.Write,
 	})
 }
 
@@ -120,11 +125,20 @@ func (h *handlers) bounded(next api.StrictHandlerFunc, operation string) api.Str
 		ctx, cancel := context.WithTimeout(ctx, h.deadline)
 		defer cancel()
 		answer, err := next(ctx, w, r, request)
-		if err == nil && asksDatabase(operation) && h.outage.becomes("") {
-			h.log.InfoContext(ctx, "the database answers again")
+		if err == nil && asksDatabase(operation) {
+			h.answer.Answered(ctx)
 		}
 		return answer, err
 	}
+}
+
+// asksDatabase is false for what is answered without it, and so says nothing about it.
+func asksDatabase(operation string) bool {
+	switch operation {
+	case "GetHealth", "GetReadiness", "GetQueue":
+		return false
+	}
+	return true
 }
 
 // sendError is a failure to send an answer that had begun: nothing more can be said to the client.
@@ -141,17 +155,17 @@ func (h *handlers) answerError(w http.ResponseWriter, r *http.Request, err error
 		h.log.DebugContext(r.Context(), "answer not sent", slog.String("request_id", front.RequestID(r.Context())), slog.Any("error", err))
 		return
 	}
-	h.write(w, r, err)
+	h.answer.Write(w, r, err)
 }
 
 // panicked answers in place of a handler that panicked.
 func (h *handlers) panicked(w http.ResponseWriter, r *http.Request) {
-	h.write(w, r, &RefusedError{Status: http.StatusInternalServerError, Code: CodeInternal, Detail: detailInternal})
+	h.answer.Write(w, r, problem.Internal(nil))
 }
 
 // refuse answers in place of the handlers for a request that isn't let in.
 func (h *handlers) refuse(w http.ResponseWriter, r *http.Request, status int, code, detail string) {
-	h.write(w, r, &RefusedError{Status: status, Code: code, Detail: detail})
+	h.answer.Write(w, r, &RefusedError{Status: status, Code: code, Detail: detail})
 }
 
 // actor is how events name who sent the request.
@@ -179,16 +193,20 @@ func page(limit *int, cursor *string) (size int, after int64, err error) {
 		size = *limit
 	}
 	if size < 1 || size > maxLimit {
-		return 0, 0, badParameter("limit", fmt.Sprintf("must be between 1 and %d", maxLimit))
+		return 0, 0, problem.BadParameter("limit", fmt.Sprintf("must be between 1 and %d", maxLimit))
 	}
 	if cursor == nil || *cursor == "" {
 		return size, 0, nil
 	}
 	after, ok := form.Cursor(*cursor)
 	if !ok {
-		return 0, 0, badParameter("cursor", "must be the next_cursor of an earlier answer")
+		return 0, 0, badCursor()
 	}
 	return size, after, nil
+}
+
+func badCursor() error {
+	return problem.BadParameter("cursor", "must be the next_cursor of an earlier answer")
 }
 
 // cut shortens items, which were asked for with one more than a page holds, to a page.
@@ -211,7 +229,7 @@ func checkKey(key string) error {
 // checkFilter refuses what can't be the value of a parameter that selects the items of a list.
 func checkFilter(name, text string) error {
 	if len(text) > maxKey || !form.Storable(text) {
-		return badParameter(name, fmt.Sprintf("must be UTF-8 text without NUL, of at most %d bytes", maxKey))
+		return problem.BadParameter(name, fmt.Sprintf("must be UTF-8 text without NUL, of at most %d bytes", maxKey))
 	}
 	return nil
 }

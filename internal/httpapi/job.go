@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"orch/api"
+	"orch/internal/httpapi/problem"
 )
 
 // ListJobs answers with a page of jobs.
@@ -15,7 +16,7 @@ func (h *handlers) ListJobs(ctx context.Context, request api.ListJobsRequestObje
 	}
 	state := value(request.Params.State)
 	if state != "" && !state.Valid() {
-		return nil, badParameter("state", "must be queued, running, succeeded, failed or cancelled")
+		return nil, problem.BadParameter("state", "must be queued, running, succeeded, failed or cancelled")
 	}
 	task := value(request.Params.Task)
 	if err := checkFilter("task", task); err != nil {

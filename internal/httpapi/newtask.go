@@ -9,6 +9,7 @@ import (
 
 	"orch/api"
 	"orch/internal/httpapi/form"
+	"orch/internal/httpapi/problem"
 )
 
 const (
@@ -18,6 +19,8 @@ const (
 	maxCommand  = 8192
 	maxPath     = 4096
 	maxPriority = 100
+	minCostUSD  = 0.01
+	maxCostUSD  = 1_000_000
 	// maxVariables bounds what an agent is passed on of the server's environment.
 	maxVariables = 100
 	maxTimeout   = 7 * 24 * time.Hour
@@ -27,7 +30,7 @@ const (
 func newTask(body api.NewTask) (NewTask, error) {
 	task := NewTask{
 		Repo: value(body.Repo), Title: strings.TrimSpace(body.Title), Body: value(body.Body), Base: value(body.Base),
-		Priority: value(body.Priority), Land: body.Land,
+		Priority: value(body.Priority), MaxCostUSD: body.MaxCostUsd, Land: body.Land,
 	}
 	var c form.Checker
 	c.Check(task.Repo != "" || body.Adhoc != nil, "repo", "must name a configured repository")
@@ -39,11 +42,13 @@ func newTask(body api.NewTask) (NewTask, error) {
 	c.Check(form.BranchName(task.Base), "base", "must be the name of a branch")
 	c.Check(task.Priority >= -maxPriority && task.Priority <= maxPriority, "priority",
 		fmt.Sprintf("must be between %d and %d", -maxPriority, maxPriority))
+	c.Check(task.MaxCostUSD == nil || *task.MaxCostUSD >= minCostUSD && *task.MaxCostUSD <= maxCostUSD, "max_cost_usd",
+		fmt.Sprintf("must be between %g and %d", minCostUSD, maxCostUSD))
 	if body.Adhoc != nil {
 		task.Adhoc = newAdhoc(&c, *body.Adhoc)
 	}
 	if len(c.Wrong) > 0 {
-		return NewTask{}, invalidFields(CodeInvalid, c.Wrong...)
+		return NewTask{}, problem.InvalidFields(problem.CodeInvalid, c.Wrong...)
 	}
 	return task, nil
 }

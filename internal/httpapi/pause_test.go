@@ -22,6 +22,13 @@ func TestPauseAndResume(t *testing.T) {
 	if paused.Scope != api.PauseRepo || paused.Name != "demo" || paused.Actor != "api" {
 		t.Errorf("got %+v", paused)
 	}
+	paused = decode[api.Pause](t, s.ask(t, http.MethodPost, "/pause", `{"agent":"coder","reason":"its provider is down"}`), http.StatusOK)
+	if paused.Scope != api.PauseAgent || paused.Name != "coder" || paused.Code != nil || paused.Until != nil {
+		t.Errorf("got %+v", paused)
+	}
+	if resumed := decode[api.Resumed](t, s.ask(t, http.MethodPost, "/resume", `{"agent":"coder"}`), http.StatusOK); !resumed.WasPaused {
+		t.Errorf("got %+v", resumed)
+	}
 	for _, want := range []bool{true, false} { // again is no error
 		resumed := decode[api.Resumed](t, s.ask(t, http.MethodPost, "/resume", `{"lane":"agents"}`), http.StatusOK)
 		if resumed.WasPaused != want || resumed.Scope != api.PauseLane || resumed.Name != "agents" {
@@ -70,15 +77,17 @@ func TestBadPausesAreRefusedByField(t *testing.T) {
 		`/pause {"repo":"a\u0000b","reason":"x"}`:              "repo",
 		`/pause {"repo":"` + long + `","reason":"x"}`:          "repo",
 		`/pause {"repo":"nowhere","reason":"x"}`:               "repo",
-		`/pause {"agent":"coder","reason":"x"}`:                "agent",
+		`/pause {"agent":"","reason":"x"}`:                     "agent",
+		`/pause {"agent":"coder","repo":"demo","reason":"x"}`:  "repo",
 		`/pause {"lane":"agents","reason":"x","until":"noon"}`: "until",
 		`/resume {}`: "repo",
 		`/resume {"lane":"agents","repo":"demo"}`: "lane",
+		`/resume {"agent":"nobody","lane":"x"}`:   "lane",
 		`/resume {"lane":"agents","reason":"x"}`:  "reason",
 	} {
 		path, body, _ := strings.Cut(body, " ")
 		code := "invalid"
-		if want == "agent" || want == "until" || path == "/resume" && want == "reason" {
+		if want == "until" || path == "/resume" && want == "reason" {
 			code = "unknown_field"
 		}
 		problem := s.tell(t, http.MethodPost, path, body).problem(t, http.StatusUnprocessableEntity, code)

@@ -23,6 +23,18 @@ type Tasks interface {
 	CancelTask(ctx context.Context, key, actor string) (api.Task, error)
 	// RetryTask lets a blocked task go on; note is told to the agent.
 	RetryTask(ctx context.Context, key, actor, note string) (api.Task, error)
+	// AnswerTask lets a task go on whose agent has asked something.
+	AnswerTask(ctx context.Context, key, actor, answer string) (api.Task, error)
+	// Salvages returns what was kept of the task's work, oldest first.
+	Salvages(ctx context.Context, key string) ([]api.Salvage, error)
+	// RestoreTask puts what was kept of the task's work on a branch of its repository.
+	RestoreTask(ctx context.Context, key, actor string, r Restore) (api.Restored, error)
+}
+
+// Restore says what is to be restored, and where.
+type Restore struct {
+	Salvage int    // number; 0 = the newest
+	Branch  string // "" = one named after the task and the salvage
 }
 
 // TaskFilter selects tasks. Zero values select everything.
@@ -41,14 +53,15 @@ type EventFilter struct {
 
 // NewTask is a task to add.
 type NewTask struct {
-	Repo     string // name of a configured repository; may be empty with Adhoc
-	Title    string
-	Body     string
-	Base     string // empty = the repository's own
-	Priority int
-	Land     *bool  // nil = as the repository says
-	Source   string // "cli" over the socket, else "api"
-	Adhoc    *Adhoc // only ever set for the operator
+	Repo       string // name of a configured repository; may be empty with Adhoc
+	Title      string
+	Body       string
+	Base       string // empty = the repository's own
+	Priority   int
+	MaxCostUSD *float64 // nil = as orch.yaml says
+	Land       *bool    // nil = as the repository says
+	Source     string   // "cli" over the socket, else "api"
+	Adhoc      *Adhoc   // only ever set for the operator
 }
 
 // Adhoc is what a task brings in place of an entry in orch.yaml. Exactly one of TestCommand and NoTest is set, and at
@@ -79,7 +92,7 @@ type Jobs interface {
 	Resume(ctx context.Context, what Held) (was bool, err error)
 }
 
-// Held names what a pause holds back: a lane, or a repository.
+// Held names what a pause holds back: a lane, a repository or an agent.
 type Held struct {
 	Scope api.PauseScope
 	Name  string
@@ -100,8 +113,17 @@ type JobFilter struct {
 	Limit  int
 }
 
+// RunFilter selects runs of one task. Zero values select everything.
+type RunFilter struct {
+	Job    int64
+	Before uuid.UUID // runs older than this one only
+	Limit  int
+}
+
 // Runs is what the run routes need.
 type Runs interface {
+	// ListRuns returns at most filter.Limit runs of a task, newest first.
+	ListRuns(ctx context.Context, key string, filter RunFilter) ([]api.Run, error)
 	GetRun(ctx context.Context, id uuid.UUID) (api.Run, error)
 	// LogBounds returns the offsets of the oldest byte that is left and of the end of the log.
 	LogBounds(ctx context.Context, id uuid.UUID) (first, end int64, err error)
@@ -110,6 +132,12 @@ type Runs interface {
 	// FollowLog gives every byte from offset on to emit, in order, as it is written, and returns once the run has ended
 	// and all was given. It returns early when ctx ends or emit returns an error. The bytes are emit's until it returns.
 	FollowLog(ctx context.Context, id uuid.UUID, offset int64, emit func(LogPart) error) (RunEnd, error)
+}
+
+// Agents is what the route of the agents needs.
+type Agents interface {
+	// ListAgents returns all agents by name, and what all have used today.
+	ListAgents(ctx context.Context) (api.AgentList, error)
 }
 
 // LogPart is a piece of a log.

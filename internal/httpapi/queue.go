@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"orch/api"
+	"orch/internal/httpapi/problem"
 	"orch/internal/httpapi/queueview"
 )
 
@@ -31,9 +32,9 @@ func errorCode(err error) string {
 	case errors.As(err, &refused):
 		return refused.Code
 	case errors.Is(err, context.DeadlineExceeded):
-		return CodeTimeout
+		return problem.CodeTimeout
 	}
-	return CodeInternal
+	return problem.CodeInternal
 }
 
 // GetQueue answers from the snapshot.
@@ -71,7 +72,7 @@ func (h *handlers) GetHealth(context.Context, api.GetHealthRequestObject) (api.G
 // GetReadiness says whether all that has to work does.
 func (h *handlers) GetReadiness(ctx context.Context, _ api.GetReadinessRequestObject) (api.GetReadinessResponseObject, error) {
 	if h.isStopping() {
-		return nil, stopping()
+		return nil, problem.Stopping()
 	}
 	checks, err := h.checks.Get(ctx)
 	if err != nil {
@@ -89,7 +90,7 @@ func (h *handlers) GetReadiness(ctx context.Context, _ api.GetReadinessRequestOb
 	}
 	if len(failed) > 0 {
 		return nil, &RefusedError{
-			Status: http.StatusServiceUnavailable, Code: CodeNotReady, Detail: "not ready: " + join(failed), Checks: checks,
+			Status: http.StatusServiceUnavailable, Code: problem.CodeNotReady, Detail: "not ready: " + join(failed), Checks: checks,
 		}
 	}
 	return api.GetReadiness200JSONResponse{Status: "ready", Checks: orEmpty(checks)}, nil

@@ -35,7 +35,7 @@ func fullQueue() api.Queue {
 		GeneratedAt: t2,
 		Instance:    api.QueueInstance{ID: id(1), Host: "build-1", Pid: 1, Version: "1.0.0", StartedAt: t1, RootID: new(id(2)), Generation: 7},
 		Config:      api.QueueConfig{Status: "ok", LoadedAt: &t1},
-		Paused:      []api.Pause{{Scope: api.PauseRepo, Name: "demo", Reason: "release freeze", Actor: "cli", Since: t1}},
+		Paused:      []api.Pause{{Scope: api.PauseRepo, Name: "demo", Reason: "release freeze", Actor: "cli", Since: t1}, {Scope: api.PauseAgent, Name: "spare", Reason: "quota", Actor: "orch", Since: t1, Code: new("quota"), Until: &t2}},
 		Counts:      api.QueueCounts{Queued: 3, Running: 1, Succeeded: 120, Failed: 1},
 		Depth:       []api.QueueDepth{{Kind: "stage", Lane: "agents", Queued: 3, Running: 1, Failed: 1, OldestQueuedAgeS: new(41.2)}},
 		Running: []api.QueueRunning{{

@@ -9,12 +9,46 @@ import (
 	"github.com/google/uuid"
 
 	"orch/api"
+	"orch/internal/httpapi/form"
+	"orch/internal/httpapi/problem"
 )
 
 const (
 	defaultLogLimit = 1 << 20
 	maxLogLimit     = 4 << 20
 )
+
+// ListTaskRuns answers with a page of a task's runs.
+func (h *handlers) ListTaskRuns(ctx context.Context, request api.ListTaskRunsRequestObject) (api.ListTaskRunsResponseObject, error) {
+	if err := checkKey(request.Key); err != nil {
+		return nil, err
+	}
+	size, _, err := page(request.Params.Limit, nil)
+	if err != nil {
+		return nil, err
+	}
+	filter := RunFilter{Job: value(request.Params.Job), Limit: size + 1}
+	if cursor := value(request.Params.Cursor); cursor != "" {
+		before, ok := form.CursorID(cursor)
+		if !ok {
+			return nil, badCursor()
+		}
+		filter.Before = before
+	}
+	if request.Params.Job != nil && filter.Job < 1 {
+		return nil, problem.BadParameter("job", "must be the number of a job")
+	}
+	runs, err := h.runs.ListRuns(ctx, request.Key, filter)
+	if err != nil {
+		return nil, err
+	}
+	answer := api.ListTaskRuns200JSONResponse{Items: orEmpty(runs)}
+	if len(runs) > size {
+		answer.Items = runs[:size]
+		answer.NextCursor = new(form.CursorAtID(runs[size-1].ID))
+	}
+	return answer, nil
+}
 
 // GetRun answers with one run.
 func (h *handlers) GetRun(ctx context.Context, request api.GetRunRequestObject) (api.GetRunResponseObject, error) {
@@ -33,13 +67,13 @@ func (h *handlers) GetRunLog(ctx context.Context, request api.GetRunLogRequestOb
 		limit = *params.Limit
 	}
 	if limit < 1 || limit > maxLogLimit {
-		return nil, badParameter("limit", fmt.Sprintf("must be between 1 and %d", maxLogLimit))
+		return nil, problem.BadParameter("limit", fmt.Sprintf("must be between 1 and %d", maxLogLimit))
 	}
 	wanted := value(params.Offset)
 	if value(params.Follow) && value(params.LastEventID) != "" {
 		id, err := strconv.ParseInt(*params.LastEventID, 10, 64)
 		if err != nil || id < 0 {
-			return nil, badParameter("Last-Event-ID", "must be the id of an event of this stream")
+			return nil, problem.BadParameter("Last-Event-ID", "must be the id of an event of this stream")
 		}
 		wanted = id
 	}

@@ -2,6 +2,8 @@ package httpapi_test
 
 import (
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -47,6 +49,52 @@ func TestRunAndItsLog(t *testing.T) {
 		s.ask(t, http.MethodGet, path, "").problem(t, http.StatusNotFound, "not_found")
 	}
 	s.ask(t, http.MethodGet, "/runs/12", "").problem(t, http.StatusBadRequest, "bad_parameter")
+}
+
+func TestRunShowsWhatIsHereOfIt(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	want := api.Run{ID: uuid.New(), State: api.RunRunning, Here: &api.RunHere{Argv: []string{"claude", "-p"}, EnvNames: []string{"PATH"}, Ports: 20, LogEnd: 9}}
+	s.SetRuns("demo-1", want)
+	got := decode[api.Run](t, s.ask(t, http.MethodGet, "/runs/"+want.ID.String(), ""), http.StatusOK)
+	if got.Here == nil || got.Here.Argv[0] != "claude" || got.Here.Ports != 20 || got.Here.LogEnd != 9 {
+		t.Errorf("got %+v", got.Here)
+	}
+}
+
+func TestRunsOfATaskByPages(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.AddTask(api.Task{Key: "demo-1"})
+	var runs []api.Run
+	for n := range int64(5) {
+		runs = append(runs, api.Run{ID: uuid.New(), JobID: 1 + n%2, State: api.RunFinished})
+	}
+	s.SetRuns("demo-1", runs...)
+	ids := func(query string) string {
+		var text strings.Builder
+		for cursor := ""; ; {
+			list := decode[api.RunList](t, s.ask(t, http.MethodGet, "/tasks/demo-1/runs?limit=2"+query+cursor, ""), http.StatusOK)
+			for _, run := range list.Items {
+				text.WriteString(strconv.Itoa(slices.IndexFunc(runs, func(r api.Run) bool { return r.ID == run.ID })))
+			}
+			if list.NextCursor == nil {
+				return text.String()
+			}
+			text.WriteString(" ")
+			cursor = "&cursor=" + *list.NextCursor
+		}
+	}
+	if all, one := ids(""), ids("&job=1"); all != "01 23 4" || one != "02 4" {
+		t.Errorf("all are %q, of one job %q", all, one)
+	}
+	if list := decode[api.RunList](t, s.ask(t, http.MethodGet, "/tasks/demo-1/runs?job=9", ""), http.StatusOK); list.Items == nil || len(list.Items) > 0 {
+		t.Errorf("of another job %+v", list)
+	}
+	s.ask(t, http.MethodGet, "/tasks/demo-2/runs", "").problem(t, http.StatusNotFound, "not_found")
+	for _, query := range []string{"cursor=x", "cursor=MQ", "limit=0", "job=0", "job=x"} {
+		s.ask(t, http.MethodGet, "/tasks/demo-1/runs?"+query, "").problem(t, http.StatusBadRequest, "bad_parameter")
+	}
 }
 
 func checkLog(t *testing.T, got answer, what, want string) {

@@ -34,6 +34,7 @@ type Config struct {
 	Tasks     Tasks
 	Jobs      Jobs
 	Runs      Runs
+	Agents    Agents
 	Queue     QueueSource
 	Readiness Readiness
 	// ErrorCode names an error of what stands behind in a word, e.g. database_unreachable; nil = this package's own codes.
@@ -77,7 +78,7 @@ func (c Config) validate() error {
 		return errors.New("neither an address nor a socket to listen on")
 	case c.Addr != "" && c.Token == "" && !front.Loopback(c.Addr):
 		return fmt.Errorf("listen on %s: %w", c.Addr, ErrTokenRequired)
-	case c.Tasks == nil || c.Jobs == nil || c.Runs == nil || c.Queue == nil || c.Readiness == nil:
+	case c.Tasks == nil || c.Jobs == nil || c.Runs == nil || c.Agents == nil || c.Queue == nil || c.Readiness == nil:
 		return errors.New("a part that the routes need is missing")
 	case min(c.QueueEvery, c.BuildTimeout, c.RequestTimeout, c.StreamHeartbeat, c.StopTimeout) < 0 || c.MaxStreams < 0:
 		return errors.New("durations and counts must not be negative")

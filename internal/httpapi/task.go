@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"orch/api"
 	"orch/internal/httpapi/form"
 	"orch/internal/httpapi/front"
+	"orch/internal/httpapi/problem"
 )
 
 // ListTasks answers with a page of tasks.
@@ -22,7 +24,7 @@ func (h *handlers) ListTasks(ctx context.Context, request api.ListTasksRequestOb
 	states := value(request.Params.State)
 	for _, state := range states {
 		if !state.Valid() {
-			return nil, badParameter("state", "must be active, waiting, blocked, done or cancelled")
+			return nil, problem.BadParameter("state", "must be active, waiting, blocked, done or cancelled")
 		}
 	}
 	slices.Sort(states)
@@ -43,7 +45,7 @@ func (h *handlers) ListTasks(ctx context.Context, request api.ListTasksRequestOb
 func (h *handlers) CreateTask(ctx context.Context, request api.CreateTaskRequestObject) (api.CreateTaskResponseObject, error) {
 	if request.Body.Adhoc != nil && front.CameBy(ctx) != front.Socket {
 		return nil, &RefusedError{
-			Status: http.StatusForbidden, Code: CodeAdhocNeedSocket,
+			Status: http.StatusForbidden, Code: problem.CodeAdhocNeedSocket,
 			Detail: "adhoc runs commands of its own and is accepted over the unix socket only; add the repository to orch.yaml instead",
 		}
 	}
@@ -131,6 +133,22 @@ func (h *handlers) RetryTask(ctx context.Context, request api.RetryTaskRequestOb
 		return nil, err
 	}
 	return api.RetryTask200JSONResponse(task), nil
+}
+
+// AnswerTask answers what the agent of a task has asked.
+func (h *handlers) AnswerTask(ctx context.Context, request api.AnswerTaskRequestObject) (api.AnswerTaskResponseObject, error) {
+	if err := checkKey(request.Key); err != nil {
+		return nil, err
+	}
+	answer := request.Body.Answer
+	if strings.TrimSpace(answer) == "" || len(answer) > maxNote {
+		return nil, Invalid("answer", fmt.Sprintf("must be text of at most %d bytes", maxNote))
+	}
+	task, err := h.tasks.AnswerTask(ctx, request.Key, actor(ctx), answer)
+	if err != nil {
+		return nil, err
+	}
+	return api.AnswerTask200JSONResponse(task), nil
 }
 
 func fillEvents(events []api.TaskEvent) []api.TaskEvent {

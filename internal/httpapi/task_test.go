@@ -17,13 +17,13 @@ import (
 func TestCreateTask(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	got := s.ask(t, http.MethodPost, "/tasks", `{"repo":"demo","title":" Fix it ","body":"please","base":"release/1.x","priority":5,"land":false}`)
+	got := s.ask(t, http.MethodPost, "/tasks", `{"repo":"demo","title":" Fix it ","body":"please","base":"release/1.x","priority":5,"max_cost_usd":2.5,"land":false}`)
 	task := decode[api.Task](t, got, http.StatusCreated)
 	if task.Key != "demo-1" || got.Header.Get("Location") != "/tasks/demo-1" || task.Source != "api" {
 		t.Errorf("got %s at %s", got.body, got.Header.Get("Location"))
 	}
 	made := s.Created()[0]
-	if made.Title != "Fix it" || made.Body != "please" || made.Base != "release/1.x" || made.Priority != 5 || made.Land == nil || *made.Land {
+	if made.MaxCostUSD == nil || *made.MaxCostUSD != 2.5 || made.Title != "Fix it" || made.Body != "please" || made.Base != "release/1.x" || made.Priority != 5 || made.Land == nil || *made.Land {
 		t.Errorf("created %+v", made)
 	}
 	s.tell(t, http.MethodPost, "/tasks", `{"repo":"demo","title":"x"}`)
@@ -72,6 +72,8 @@ func TestBadTasksAreRefusedByField(t *testing.T) {
 		`{"repo":"d","title":"x","body":"\u0000"}`:                                           "invalid body",
 		`{"repo":"d","title":"` + long + `"}`:                                                "invalid title",
 		`{"repo":"d","title":"x","priority":101}`:                                            "invalid priority",
+		`{"repo":"d","title":"x","max_cost_usd":0}`:                                          "invalid max_cost_usd",
+		`{"repo":"d","title":"x","max_cost_usd":2000000}`:                                    "invalid max_cost_usd",
 		`{"repo":"d","title":"x","base":"-x"}`:                                               "invalid base",
 		`{"repo":"d","title":"x","base":"a..b"}`:                                             "invalid base",
 		`{"repo":"d","title":"x","base":"a.lock/b"}`:                                         "invalid base",
@@ -264,6 +266,26 @@ func TestTaskAndItsEvents(t *testing.T) {
 	for _, path := range []string{"/tasks/demo-9", "/tasks/demo-9/events", "/tasks/" + strings.Repeat("x", 300), "/tasks/a%00b"} {
 		s.ask(t, http.MethodGet, path, "").problem(t, http.StatusNotFound, "not_found")
 	}
+}
+
+func TestAnswer(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.AddTask(api.Task{ID: 1, Key: "demo-1", State: api.TaskBlocked, ReasonCode: new("needs_input")})
+	s.AddTask(api.Task{ID: 2, Key: "demo-2", State: api.TaskBlocked, ReasonCode: new("crashed")})
+	const path = "/tasks/demo-1/answer"
+	for body, code := range map[string]string{
+		`{}`: "invalid", `{"answer":" \n"}`: "invalid", `{"answer":"` + strings.Repeat("x", 64<<10+1) + `"}`: "invalid",
+		`{"answer":"8080","note":"x"}`: "unknown_field",
+	} {
+		s.tell(t, http.MethodPost, path, body).problem(t, http.StatusUnprocessableEntity, code)
+	}
+	if answered := decode[api.Task](t, s.tell(t, http.MethodPost, path, `{"answer":"8080"}`), http.StatusOK); answered.State != api.TaskActive || *answered.Reason != "8080" {
+		t.Errorf("got %+v", answered)
+	}
+	s.tell(t, http.MethodPost, path, `{"answer":"8080"}`).problem(t, http.StatusConflict, "task_not_asking")
+	s.tell(t, http.MethodPost, "/tasks/demo-2/answer", `{"answer":"8080"}`).problem(t, http.StatusConflict, "task_not_asking")
+	s.tell(t, http.MethodPost, "/tasks/demo-9/answer", `{"answer":"8080"}`).problem(t, http.StatusNotFound, "not_found")
 }
 
 func TestJobs(t *testing.T) {

@@ -56,7 +56,7 @@ func New(c Client, key string, report Reporter) *Watcher {
 }
 
 // ToEnd returns the task once it needs nothing more from orch: done, cancelled, blocked, or waiting for a person, and
-// its workspace gone.
+// its workspace gone, unless it asks something: then the workspace stays.
 func (w *Watcher) ToEnd(ctx context.Context) (api.TaskDetail, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -75,7 +75,7 @@ func (w *Watcher) ToEnd(ctx context.Context) (api.TaskDetail, error) {
 			if endedAt.IsZero() {
 				endedAt = time.Now()
 			}
-			if w.tidy || detail.Task.State == api.TaskWaiting || time.Since(endedAt) > RetireWait {
+			if w.tidy || detail.Task.State == api.TaskWaiting || words.Asks(detail.Task) || time.Since(endedAt) > RetireWait {
 				return detail, nil
 			}
 		}
@@ -150,7 +150,7 @@ func (w *Watcher) events(ctx context.Context, until time.Time) error {
 			switch e.Kind {
 			case "retired", "retire_failed":
 				w.tidy, w.retire = true, e.Reason
-			case "retried", "revived":
+			case "retried", "answered", "revived":
 				w.tidy = false
 			}
 		}

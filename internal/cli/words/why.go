@@ -20,6 +20,9 @@ func Why(d api.TaskDetail) []string {
 	for line := range strings.Lines(strings.TrimSpace(orZero(t.Reason))) {
 		lines = append(lines, "  "+terminal.Printable(strings.TrimSpace(line)))
 	}
+	if Asks(t) {
+		return append(lines, fmt.Sprintf("The next step is yours: `orch task answer %s \"…\"`, or `orch task cancel %s`.", t.Key, t.Key))
+	}
 	if t.State == api.TaskBlocked {
 		return append(lines, fmt.Sprintf("The next step is yours: `orch task retry %s --note …`, or `orch task cancel %s`.", t.Key, t.Key))
 	}
@@ -27,6 +30,11 @@ func Why(d api.TaskDetail) []string {
 		return append(lines, "It has ended, "+Age(*t.FinishedAt)+" ago.")
 	}
 	return append(lines, jobWhy(d)...)
+}
+
+// Asks says that the task's agent waits for an answer.
+func Asks(t api.Task) bool {
+	return t.State == api.TaskBlocked && orZero(t.ReasonCode) == "needs_input"
 }
 
 // jobWhy says what the job of a task that is under way waits for.
@@ -42,6 +50,9 @@ func jobWhy(d api.TaskDetail) []string {
 	if j.ErrorCode != nil {
 		lines = append(lines, "The last attempt ended with "+*j.ErrorCode+": "+terminal.Printable(FirstLine(orZero(j.Error))))
 	}
+	if waits := waitsFor(j, d.Paused); waits != "" {
+		lines = append(lines, waits)
+	}
 	if wait := time.Until(j.RunAt); wait > time.Second {
 		lines = append(lines, fmt.Sprintf("Job %d is looked at again in %s; attempt %d of %d.", j.ID, Elapsed(wait), j.Attempt, j.MaxAttempts))
 	} else if len(d.Paused) == 0 {
@@ -51,6 +62,26 @@ func jobWhy(d api.TaskDetail) []string {
 		lines = append(lines, "It isn't begun, since "+Paused(p)+".")
 	}
 	return lines
+}
+
+// waitsFor says what a queued job has given way to; what is paused is said elsewhere.
+func waitsFor(j *api.Job, paused []api.Pause) string {
+	phase := orZero(j.Phase)
+	agent, isAgent := strings.CutPrefix(phase, "agent_paused:")
+	switch {
+	case isAgent && len(paused) > 0, phase == "":
+		return ""
+	case isAgent:
+		return "Agent " + terminal.Printable(agent) + ", which was paused, is to begin it."
+	case phase == "budget_day":
+		return "Today's budget is used up: it goes on at 00:00 UTC, or when the budget is raised in orch.yaml (`orch agent list` shows what was used)."
+	case phase == "disk_space":
+		return "It waits for room on the disk."
+	case phase == "run_elsewhere":
+		return "Its run is another machine's, which isn't heard of."
+	default:
+		return "It waits for " + terminal.Printable(strings.ReplaceAll(phase, "_", " ")) + "."
+	}
 }
 
 func orZero[T any](v *T) T {

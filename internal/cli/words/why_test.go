@@ -15,6 +15,11 @@ func TestWhy(t *testing.T) {
 	queued := func(in time.Duration) *api.Job {
 		return &api.Job{ID: 9, State: api.JobQueued, Lane: "agents", RunAt: now.Add(in), Attempt: 1, MaxAttempts: 3}
 	}
+	waiting := func(phase string) *api.Job {
+		j := queued(time.Hour)
+		j.Phase = &phase
+		return j
+	}
 	failed := queued(time.Hour)
 	failed.ErrorCode, failed.Error = new("agent_failed"), new("exit code 3\nand more")
 	pauses := []api.Pause{
@@ -35,8 +40,22 @@ func TestWhy(t *testing.T) {
 			},
 			"free slot",
 		},
-		"due":     {api.TaskDetail{Task: active, Job: queued(0)}, []string{"waits for a free slot in lane agents"}, "paused"},
-		"not due": {api.TaskDetail{Task: active, Job: failed}, []string{"agent_failed: exit code 3", "looked at again in 59m"}, "and more"},
+		"agent paused": {
+			api.TaskDetail{Task: active, Job: waiting("agent_paused:coder"), Paused: []api.Pause{
+				{Scope: api.PauseAgent, Name: "coder", Reason: "you've hit\x1b[2J your limit\nand more", Actor: "orch", Since: now.Add(-time.Hour), Code: new("quota"), Until: new(now.Add(48 * time.Hour))},
+			}},
+			[]string{
+				"agent coder was paused 1h00m ago by orch: you've hit", "your limit, until " + now.Add(48*time.Hour).Format("2006-01-02 15:04:05"),
+				"`orch resume --agent coder` lets it go on at once", "looked at again in 59m",
+			},
+			"\x1b",
+		},
+		"agent resumed":   {api.TaskDetail{Task: active, Job: waiting("agent_paused:coder")}, []string{"Agent coder, which was paused, is to begin it."}, "agent_paused"},
+		"over the budget": {api.TaskDetail{Task: active, Job: waiting("budget_day")}, []string{"Today's budget is used up: it goes on at 00:00 UTC", "`orch agent list`"}, "budget_day"},
+		"no room":         {api.TaskDetail{Task: active, Job: waiting("disk_space")}, []string{"It waits for room on the disk."}, "disk_space"},
+		"another wait":    {api.TaskDetail{Task: active, Job: waiting("gate_run_timeout")}, []string{"It waits for gate run timeout."}, "_"},
+		"due":             {api.TaskDetail{Task: active, Job: queued(0)}, []string{"waits for a free slot in lane agents"}, "paused"},
+		"not due":         {api.TaskDetail{Task: active, Job: failed}, []string{"agent_failed: exit code 3", "looked at again in 59m"}, "and more"},
 		"running": {
 			api.TaskDetail{Task: active, Job: &api.Job{ID: 9, State: api.JobRunning, Host: new("build-1"), HeartbeatAt: &now, Phase: new("gates")}},
 			[]string{"demo-1 is at development: running", "Job 9 is at work on build-1, gates are checked", "last heard of"},
@@ -47,6 +66,11 @@ func TestWhy(t *testing.T) {
 			api.TaskDetail{Task: api.Task{Key: "demo-1", State: api.TaskBlocked, Reason: new("Which port?\n\x1b[2J8080?")}},
 			[]string{"needs you", "  Which port?", "8080?", "`orch task retry demo-1 --note …`", "`orch task cancel demo-1`"},
 			"\x1b",
+		},
+		"asks": {
+			api.TaskDetail{Task: api.Task{Key: "demo-1", State: api.TaskBlocked, ReasonCode: new("needs_input"), Reason: new("the agent asks: which port?")}},
+			[]string{"which port?", "`orch task answer demo-1 \"…\"`", "`orch task cancel demo-1`"},
+			"task retry",
 		},
 		"ended": {
 			api.TaskDetail{Task: api.Task{Key: "demo-1", State: api.TaskCancelled, FinishedAt: &now}}, []string{"cancelled", "It has ended"}, "job",

@@ -49,7 +49,7 @@ func waiting(code *string) string {
 func Job(j api.Job) string {
 	var b strings.Builder
 	if j.Phase != nil && j.State == api.JobRunning {
-		fmt.Fprintf(&b, ", %s", Phase(*j.Phase))
+		fmt.Fprintf(&b, ", %s%s", Phase(*j.Phase), soFar(j))
 	}
 	if j.Pid != nil {
 		fmt.Fprintf(&b, ", pid %d", *j.Pid)
@@ -66,7 +66,7 @@ func Phase(phase string) string {
 	switch phase {
 	case "preparing":
 		return "preparing the workspace"
-	case "following":
+	case following:
 		return "the agent works"
 	case "gates":
 		return "gates are checked"

@@ -2,10 +2,13 @@
 package apitest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,13 +31,16 @@ type Backend struct {
 	runs    map[uuid.UUID]*Run
 	checks  []api.Check
 	pauses  []api.Pause
+	agents  api.AgentList
+	budget  api.Budget
+	shown   map[string][]api.Run
 	queue   func(context.Context) (api.Queue, error)
 }
 
 // Config serves a backend on a socket and on a loopback port that the system chooses.
 func Config(b *Backend, socket string) httpapi.Config {
 	return httpapi.Config{
-		Addr: "127.0.0.1:0", SocketPath: socket, Tasks: b, Jobs: b, Runs: b, Queue: b, Readiness: b,
+		Addr: "127.0.0.1:0", SocketPath: socket, Tasks: b, Jobs: b, Runs: b, Agents: b, Queue: b, Readiness: b,
 	}
 }
 
@@ -169,7 +175,7 @@ func (b *Backend) GetTask(_ context.Context, key string) (api.TaskDetail, error)
 	if err != nil {
 		return api.TaskDetail{}, err
 	}
-	return api.TaskDetail{Task: *task, Events: b.events[key]}, nil
+	return api.TaskDetail{Task: *task, Budget: b.budget, Runs: b.shown[key], Events: b.events[key]}, nil
 }
 
 // TaskEvents implements httpapi.Tasks.
@@ -230,6 +236,56 @@ func (b *Backend) RetryTask(_ context.Context, key, _, note string) (api.Task, e
 	}
 	task.State, task.Reason = api.TaskActive, &note
 	return *task, nil
+}
+
+// AnswerTask implements httpapi.Tasks.
+func (b *Backend) AnswerTask(_ context.Context, key, _, answer string) (api.Task, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	task, err := b.task(key)
+	if err != nil {
+		return api.Task{}, err
+	}
+	if task.State != api.TaskBlocked || task.ReasonCode == nil || *task.ReasonCode != "needs_input" {
+		return api.Task{}, httpapi.Conflict("task_not_asking", "the task doesn't ask anything")
+	}
+	task.State, task.Reason = api.TaskActive, &answer
+	return *task, nil
+}
+
+// Salvages implements httpapi.Tasks: a task that is blocked has two.
+func (b *Backend) Salvages(_ context.Context, key string) ([]api.Salvage, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	task, err := b.task(key)
+	if err != nil || task.State != api.TaskBlocked {
+		return nil, err
+	}
+	var all []api.Salvage
+	for n := 1; n <= 2; n++ {
+		all = append(all, api.Salvage{
+			Number: n, Ref: fmt.Sprintf("refs/orch/salvage/%s/%d", key, n), Commit: strings.Repeat(strconv.Itoa(n), 40),
+			CommittedAt: time.Unix(int64(n), 0).UTC(), Subject: "orch: salvaged",
+		})
+	}
+	return all, nil
+}
+
+// RestoreTask implements httpapi.Tasks. The branch main is taken.
+func (b *Backend) RestoreTask(ctx context.Context, key, _ string, r httpapi.Restore) (api.Restored, error) {
+	all, err := b.Salvages(ctx, key)
+	if err != nil {
+		return api.Restored{}, err
+	}
+	if r.Salvage > len(all) || len(all) == 0 {
+		return api.Restored{}, &httpapi.RefusedError{Status: http.StatusNotFound, Code: "no_salvage", Detail: "nothing was salvaged"}
+	}
+	if r.Branch == "main" {
+		return api.Restored{}, httpapi.Conflict("branch_taken", "main is taken")
+	}
+	n := cmp.Or(r.Salvage, len(all))
+	branch := cmp.Or(r.Branch, fmt.Sprintf("orch/restored/%s-%d", key, n))
+	return api.Restored{Salvage: n, Ref: all[n-1].Ref, Commit: all[n-1].Commit, Branch: branch, Repository: "/srv/repo"}, nil
 }
 
 // ListJobs implements httpapi.Jobs.

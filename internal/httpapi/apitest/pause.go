@@ -58,3 +58,34 @@ func (b *Backend) RetryJob(_ context.Context, id int64, _ string) (api.Job, erro
 	}
 	return api.Job{}, httpapi.NotFound(fmt.Sprintf("job %d", id))
 }
+
+// SetAgents says what ListAgents returns.
+func (b *Backend) SetAgents(list api.AgentList) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.agents = list
+}
+
+// SetBudget says what every task has used.
+func (b *Backend) SetBudget(budget api.Budget) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.budget = budget
+}
+
+// SetRuns says which runs a task has had, newest first.
+func (b *Backend) SetRuns(key string, runs ...api.Run) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.shown == nil {
+		b.shown = map[string][]api.Run{}
+	}
+	b.shown[key] = runs
+}
+
+// ListAgents implements httpapi.Agents.
+func (b *Backend) ListAgents(context.Context) (api.AgentList, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.agents, nil
+}

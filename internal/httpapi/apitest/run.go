@@ -81,18 +81,53 @@ func (r *Run) look(offset int64) (part httpapi.LogPart, end *httpapi.RunEnd, cha
 	return part, r.end, r.changed
 }
 
+// ListRuns implements httpapi.Runs, for the runs of SetRuns.
+func (b *Backend) ListRuns(_ context.Context, key string, filter httpapi.RunFilter) ([]api.Run, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, err := b.task(key); err != nil {
+		return nil, err
+	}
+	var found []api.Run
+	for _, run := range b.shown[key] {
+		if filter.Job != 0 && run.JobID != filter.Job {
+			continue
+		}
+		if found = append(found, run); run.ID == filter.Before {
+			found = nil
+		}
+	}
+	return found[:min(len(found), filter.Limit)], nil
+}
+
 // GetRun implements httpapi.Runs.
 func (b *Backend) GetRun(_ context.Context, id uuid.UUID) (api.Run, error) {
+	if run, ok := b.shownRun(id); ok {
+		return run, nil
+	}
 	run, err := b.run(id)
 	if err != nil {
 		return api.Run{}, err
 	}
 	part, end, _ := run.look(0)
-	found := api.Run{ID: id, State: api.RunRunning, LogBytes: part.Offset + int64(len(part.Data))}
+	found := api.Run{ID: id, RootID: uuid.UUID{1}, State: api.RunRunning, LogBytes: part.Offset + int64(len(part.Data))}
 	if end != nil {
 		found.State, found.ExitCode = api.RunFinished, end.ExitCode
 	}
 	return found, nil
+}
+
+func (b *Backend) shownRun(id uuid.UUID) (api.Run, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, runs := range b.shown {
+		for _, run := range runs {
+			if run.ID == id {
+				return run, true
+			}
+		}
+	}
+	return api.Run{}, false
 }
 
 // LogBounds implements httpapi.Runs.

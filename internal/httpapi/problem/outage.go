@@ -1,4 +1,4 @@
-package httpapi
+package problem
 
 import "sync"
 
@@ -36,14 +36,5 @@ func (o *outage) becomes(code string) bool {
 		return false
 	}
 	o.code = code
-	return true
-}
-
-// asksDatabase is false for what is answered without it, and so says nothing about it.
-func asksDatabase(operation string) bool {
-	switch operation {
-	case "GetHealth", "GetReadiness", "GetQueue":
-		return false
-	}
 	return true
 }

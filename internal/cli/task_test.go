@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"orch/api"
+)
+
+func TestTaskAnswer(t *testing.T) {
+	t.Parallel()
+	b, dataRoot := serve(t)
+	for key := range strings.FieldsSeq("demo-1 demo-2 demo-3") {
+		b.AddTask(api.Task{Key: key, State: api.TaskBlocked, ReasonCode: new("needs_input")})
+	}
+	file := filepath.Join(t.TempDir(), "answer")
+	if err := os.WriteFile(file, []byte("port\n8080\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := orch(t, exitDone, dataRoot, "task", "answer", "demo-1", "port 8080"); out != "demo-1 goes on with the answer\n" {
+		t.Errorf("printed %q", out)
+	}
+	out, _ := orch(t, exitDone, dataRoot, "--json", "task", "answer", "demo-2", "--file", file)
+	if task := decode[api.Task](t, out); task.State != api.TaskActive || *task.Reason != "port\n8080\n" {
+		t.Errorf("printed %s", out)
+	}
+	if _, told := orch(t, exitFailed, dataRoot, "task", "answer", "demo-1", "again"); told != "orch: the task doesn't ask anything\n" {
+		t.Errorf("told %q", told)
+	}
+	for _, args := range [][]string{{}, {" "}, {"x", "--file", file}, {"--file", file + "-gone"}} {
+		orch(t, exitUsage, dataRoot, append([]string{"task", "answer", "demo-3"}, args...)...)
+	}
+}
