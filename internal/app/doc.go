@@ -4,12 +4,12 @@
 //   - server.go: one orch process under its supervisor, stage by stage; serve.go: with an API and a private PostgreSQL;
 //     join.go: a worker only; readiness.go: what /readyz says of it
 //   - system.go: what stands on database and data root once both are there; unserved.go: tasks that nobody would begin
-//   - work.go, execution.go, landing.go: workspaces, agents and gates, and the merge gate's view of them
-//   - alone.go: what keeps the processes of one data root apart
+//   - execution.go, landing.go: agents and gates, and the merge gate's view of tasks
 //
 // Below it, knowing each other but not the wiring: start (how a process gets database and data root, or waits for them),
-// catalog (how a task is to be done), view (what the API shows), database (given or private, and its schema), and what
-// commands need without a server: setup and doctor.
+// catalog (how a task is to be done), roster (which agent works on it, whether it may, and how it is started), place (where its files are, and what keeps the processes of one data root apart at
+// them), view (what the API shows), database (given or private, and its schema), and what commands need without a server:
+// setup and doctor.
 //
 // # Several processes on one data root
 //

@@ -8,13 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/app/catalog"
-	"orch/internal/forge"
 	"orch/internal/gate"
-	"orch/internal/git"
-	"orch/internal/git/gitcmd"
 	"orch/internal/merge"
 	"orch/internal/queue"
 	"orch/internal/task"
+	"orch/internal/task/flow"
 )
 
 // landingTasks lets the merge gate move tasks.
@@ -62,7 +60,7 @@ func (a landingTasks) ReturnTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t
 	if err := l.CompleteTx(ctx, tx); err != nil {
 		return err
 	}
-	_, err := a.store.ReturnTx(ctx, tx, at(t), task.Return{Gate: task.BranchMergeable, Reason: r.Reason, Feedback: r.Feedback, Output: r.Feedback})
+	_, err := a.store.ReturnTx(ctx, tx, at(t), task.Return{Gate: flow.BranchMergeable, Reason: r.Reason, Feedback: r.Feedback, Output: r.Feedback})
 	return err
 }
 
@@ -102,17 +100,6 @@ func (c landingCatalog) Definition(ctx context.Context, t merge.Task) (merge.Def
 		definition.Test = plan.Test.Hash()
 	}
 	return definition, nil
-}
-
-// mirrors opens a repository's mirror in the data root.
-type mirrors struct {
-	git *gitcmd.Git
-	dir string
-}
-
-// Open implements merge.Mirrors.
-func (m mirrors) Open(ctx context.Context, repo forge.Repo) (*git.Mirror, error) {
-	return git.OpenMirror(ctx, m.git, m.path(repo.Name))
 }
 
 // landingTester has the merge gate's commit tested by the repository's test command, as a gate.

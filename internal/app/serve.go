@@ -44,7 +44,7 @@ func (s *server) runHTTP(ctx context.Context, ready func()) error {
 	shown := sys.sources()
 	web, err := httpapi.New(httpapi.Config{
 		Addr: addr, SocketPath: sys.root.SocketPath(), Token: s.cfg.HTTP.Token.Reveal(), QueuePublic: bool(s.cfg.HTTP.QueuePublic),
-		Tasks: view.Tasks{Sources: shown}, Jobs: view.Jobs{Sources: shown}, Runs: view.Runs{Sources: shown},
+		Tasks: view.Tasks{Sources: shown}, Jobs: view.Jobs{Sources: shown}, Runs: view.Runs{Sources: shown}, Agents: view.Agents{Sources: shown},
 		Queue: s.snapshot(sys, shown), Readiness: &readiness{server: s, system: sys},
 		ErrorCode: db.Code, Logger: s.log,
 	})

@@ -23,6 +23,7 @@ const (
 	stagePostgres = iota
 	stageSystem
 	stageAgents
+	stageSighting
 	stageListener
 	stageRecovery
 	stageWorker
@@ -35,6 +36,8 @@ const (
 	serviceSystem   = "system"
 	serviceAgents   = "agents"
 	serviceListener = "listener"
+	serviceSighting = "sighting"
+	serviceSweep    = "sweep"
 	serviceRecovery = "recovery"
 	serviceWorker   = "worker"
 	serviceHTTP     = "http"
@@ -50,6 +53,8 @@ type Options struct {
 	Ready      func(Started)   // called once everything is up
 	// FailUnready ends the start with an error where a server would wait: for a database that can't be reached.
 	FailUnready bool
+	// At is told of each step of a job, for tests that end the process there; nil = nobody.
+	At func(point string)
 }
 
 // Started says where a process that is up can be found.
@@ -100,6 +105,8 @@ func (s *server) ground() []lifespan.Service {
 	return []lifespan.Service{
 		{Name: serviceSystem, Stage: stageSystem, Run: s.runSystem, Essential: true, StopTimeout: 10 * time.Second},
 		{Name: serviceAgents, Stage: stageAgents, Run: s.runAgents, StopTimeout: s.cfg.Worker.KillGrace.Duration() + 20*time.Second},
+		{Name: serviceSighting, Stage: stageSighting, Run: s.runSighting, StopTimeout: 10 * time.Second},
+		{Name: serviceSweep, Stage: stageRecovery, Run: s.runSweep, StopTimeout: 10 * time.Second},
 		{Name: serviceListener, Stage: stageListener, Run: s.runListener, StopTimeout: 5 * time.Second},
 		{Name: serviceRecovery, Stage: stageRecovery, Run: s.runRecovery, StopTimeout: 10 * time.Second},
 	}
@@ -133,7 +140,7 @@ func (s *server) runSystem(ctx context.Context, ready func()) error {
 			return err
 		}
 	}
-	sys, err := newSystem(ctx, s.cfg, pool, data, s.catalog, s.log)
+	sys, err := newSystem(ctx, s.opts, pool, data, s.catalog)
 	if err != nil {
 		return err
 	}

@@ -13,16 +13,23 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/agent"
+	"orch/internal/agent/keep"
+	"orch/internal/agent/ledger"
+	"orch/internal/agent/usage"
 	"orch/internal/app/catalog"
 	"orch/internal/app/database"
+	"orch/internal/app/hosts"
+	"orch/internal/app/namespace"
+	"orch/internal/app/place"
+	"orch/internal/app/roster"
 	"orch/internal/app/view"
-	"orch/internal/config"
 	"orch/internal/db"
 	"orch/internal/forge"
 	"orch/internal/forge/local"
 	"orch/internal/gate"
 	"orch/internal/git"
 	"orch/internal/git/gitcmd"
+	"orch/internal/hostdead"
 	"orch/internal/merge"
 	"orch/internal/merge/lease"
 	"orch/internal/process"
@@ -30,6 +37,7 @@ import (
 	"orch/internal/queue/prune"
 	"orch/internal/root"
 	"orch/internal/stage"
+	"orch/internal/stage/prompt"
 	"orch/internal/task"
 	"orch/internal/worker"
 )
@@ -38,6 +46,8 @@ import (
 const (
 	mergeSlots  = 2
 	systemSlots = 4
+	// leasesOfSilence is for how many leases no worker of another container may beat before it counts as gone.
+	leasesOfSilence = 2
 )
 
 // system is everything that works on the database and the data root once both are there.
@@ -56,14 +66,18 @@ type system struct {
 	gates   *gate.Registry
 	merges  *merge.Store
 	leases  *lease.Store
-	places  *places
+	places  *place.Places
 	worker  *worker.Worker
+	hosts   *hosts.Hosts
+	keeper  *keep.Keeper
+	sweeper *place.Sweeper
 
 	unscheduled string // code of what kept the last schedule from being done
 }
 
 // newSystem wires the parts. Nothing is started yet.
-func newSystem(ctx context.Context, cfg *config.Config, pool *pgxpool.Pool, data *root.Root, cat *catalog.Catalog, log *slog.Logger) (*system, error) {
+func newSystem(ctx context.Context, opts Options, pool *pgxpool.Pool, data *root.Root, cat *catalog.Catalog) (*system, error) {
+	cfg, log := opts.Config, opts.Logger
 	self, err := process.Self()
 	if err != nil {
 		return nil, err
@@ -77,51 +91,78 @@ func newSystem(ctx context.Context, cfg *config.Config, pool *pgxpool.Pool, data
 	s.leases = lease.NewStore(pool, lease.Config{TTL: cfg.Merge.LockTimeout.Duration(), Logger: log})
 	s.merges = merge.NewStore(s.leases)
 	if s.tasks, err = task.NewStore(pool, task.StoreConfig{
-		Catalog: cat, CheckPrompt: stage.CheckPrompt, StopLandingTx: s.stopLandingTx, Logger: log,
+		Catalog: cat, CheckPrompt: prompt.Check, StopLandingTx: s.stopLandingTx, Logger: log,
 	}); err != nil {
 		return nil, err
 	}
 	s.queue = queue.New(pool, queue.Config{LeaseTTL: cfg.Worker.LeaseTTL.Duration(), Logger: log, OnFailed: s.tasks.JobFailedTx})
-	s.places = &places{
-		root: data, git: program, mirrors: mirrors{program, data.MirrorsDir()}, forge: s.forge, catalog: cat, store: s.tasks,
-	}
-	if err := s.wireRuns(cfg, log); err != nil {
+	s.places = place.New(place.Config{Root: data, Git: program, Forge: s.forge})
+	s.hosts = hosts.New(hosts.Config{
+		Pool: pool, Tasks: s.tasks, Self: data.ID(), Logger: log, Watch: hostdead.Config{
+			After: cfg.Runs.HostDead.Duration(), Margin: 2*cfg.Worker.KillGrace.Duration() + cfg.Worker.LeaseTTL.Duration(),
+			Every: cfg.Worker.LeaseTTL.Duration(),
+		},
+	})
+	s.keeper = keep.New(keep.Config{
+		Pool: pool, Root: data.ID(), Dir: data.RunsDir(), Age: cfg.Disk.KeepRuns.Duration(), Size: cfg.Disk.KeepRunsSize.Bytes(), Logger: log,
+	})
+	if err := s.wireRuns(opts); err != nil {
 		return nil, err
 	}
-	if err := s.wireWorker(ctx, cfg, log); err != nil {
+	if err := s.wireWorker(ctx, opts); err != nil {
 		return nil, err
 	}
+	s.sweeper = place.NewSweeper(place.SweepConfig{
+		Places: s.places, Tasks: s.tasks, Jobs: s.queue, LivingRuns: s.runs.CountLiving,
+		Age: cfg.Disk.KeepWorkspaces.Duration(), Size: cfg.Disk.KeepWorkspacesSize.Bytes(), Logger: log,
+	})
 	return s, nil
 }
 
-func (s *system) wireRuns(cfg *config.Config, log *slog.Logger) error {
+func (s *system) wireRuns(opts Options) error {
+	cfg, log := opts.Config, opts.Logger
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
+	var secrets []process.Secret
+	for _, revealed := range cfg.Secrets() {
+		secrets = append(secrets, process.Secret{Name: revealed.Variable, Value: revealed.Value})
+	}
+	space := &room{dirs: []string{s.root.RunsDir(), s.root.WorkspacesDir()}, least: cfg.Disk.MinFree.Bytes(), log: log}
+	others := namespace.New(namespace.Config{Pool: s.pool, Others: s.root.Others, Silence: leasesOfSilence * cfg.Worker.LeaseTTL.Duration()})
+	orphan, dead := cfg.Runs.OrphanGrace.Duration(), cfg.Runs.HostDead.Duration()
 	s.runs, err = agent.New(agent.Config{
 		Pool: s.pool, Dir: s.root.RunsDir(), RootID: s.root.ID(), Self: s.self, Shim: []string{program, "shim"},
-		HomesDir: s.root.HomesDir(), KillGrace: cfg.Worker.KillGrace.Duration(),
-		StartWithin: min(15*time.Second, cfg.Worker.LeaseTTL.Duration()/2), Logger: log,
+		HomesDir: s.root.HomesDir(), Secrets: secrets, KillGrace: cfg.Worker.KillGrace.Duration(),
+		StartWithin: min(15*time.Second, cfg.Worker.LeaseTTL.Duration()/2), ListenEvery: cfg.Worker.Heartbeat.Duration() / 3,
+		LookEvery:   cfg.Worker.LeaseTTL.Duration() / 2, // recovery comes once a lease
+		OrphanGrace: orphan, OrphanPatience: max(dead-orphan-2*cfg.Worker.KillGrace.Duration(), 0), LogCap: cfg.Runs.LogCap.Bytes(),
+		PortBase: int(cfg.Runs.PortBase), PortsPerRun: int(cfg.Runs.PortsPerRun),
+		Room: space.check, NamespaceGone: others.Gone, At: opts.At, Logger: log,
 	})
 	if err != nil {
 		return err
 	}
 	s.gates = gate.New(gate.Config{
-		Pool: s.pool, Runner: commands{s.runs, s.places, s.tasks}, Logger: log, ConsumeTx: agent.ConsumeTx,
+		Pool: s.pool, Runner: commands{s.runs, s.places, s.tasks}, Logger: log, ConsumeTx: ledger.ConsumeTx,
 	})
 	return nil
 }
 
-func (s *system) wireWorker(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
+func (s *system) wireWorker(ctx context.Context, opts Options) error {
+	cfg, log := opts.Config, opts.Logger
+	agents := roster.New(roster.Config{
+		Runs: s.runs, Catalog: s.catalog, Queue: s.queue, Tasks: s.tasks, Usage: usage.NewStore(s.pool), Alone: s.places.Alone, Logger: log,
+	})
 	stages := stage.NewHandler(stage.Config{
-		Store: s.tasks, Agents: agents{s.runs, s.places, s.catalog}, Gates: stageGates{s.gates}, Workspaces: s.places,
-		ConsumeTx: agent.ConsumeTx, CountRuns: s.runs.CountAgentRuns,
+		Store: s.tasks, Agents: agents, Gates: stageGates{s.gates}, Workspaces: s.places,
+		ConsumeTx: ledger.ConsumeTx, PauseTx: agents.PauseTx, At: opts.At,
 		EndRuns:    func(ctx context.Context, _ *queue.Lease, taskID int64) error { return s.runs.EndTask(ctx, taskID) },
 		LivingRuns: s.runs.CountLiving, Logger: log,
 	})
 	landing, err := merge.NewHandler(merge.Config{
-		Store: s.merges, Tasks: landingTasks{s.tasks}, Mirrors: s.places.mirrors, Catalog: landingCatalog{s.catalog, s.tasks},
+		Store: s.merges, Tasks: landingTasks{s.tasks}, Mirrors: s.places.Mirrors(), Catalog: landingCatalog{s.catalog, s.tasks},
 		Tester: landingTester{s.catalog, s.tasks, s.gates}, Forge: s.forge, Committer: git.Committer(), Logger: log,
 		EndRuns: s.runs.EndTask,
 	})
@@ -130,7 +171,7 @@ func (s *system) wireWorker(ctx context.Context, cfg *config.Config, log *slog.L
 	}
 	retire := stage.NewRetireHandler(stage.RetireConfig{
 		Store: s.tasks, Queue: s.queue, Remains: s.places, Publisher: s.places, EndRuns: s.runs.EndTask,
-		ConsumeAllTx: agent.ConsumeAllTx, Logger: log,
+		ConsumeAllTx: ledger.ConsumeAllTx, Logger: log,
 	})
 	schema, err := database.Newest()
 	if err != nil {
@@ -148,7 +189,7 @@ func (s *system) wireWorker(ctx context.Context, cfg *config.Config, log *slog.L
 			task.LaneAgents: int(cfg.Worker.MaxConcurrency), task.LaneMerge: mergeSlots, task.LaneSystem: systemSlots,
 		},
 		Handlers: map[string]worker.Handler{
-			task.KindStage: stages, task.KindMerge: landing, task.KindRetire: s.places.retiring(retire),
+			task.KindStage: stages, task.KindMerge: landing, task.KindRetire: s.places.Retiring(retire),
 			prune.Kind: prune.New(prune.Config{Queue: s.queue, After: cfg.Worker.PruneAfter.Duration(), Logger: log}),
 		},
 		KindLane: map[string]string{
@@ -190,7 +231,7 @@ func (s *system) stopLandingTx(ctx context.Context, tx pgx.Tx, taskID int64) (bo
 }
 
 // recover gives back what dead processes of this data root held, what any worker's lease ran out on, notes how runs ended
-// that nobody watched, and blocks tasks that nobody would ever begin. It is done at the start and again and again, by every
+// that nobody watched, takes the tasks of hosts that are dead, and blocks those that nobody would ever begin. It is done at the start and again and again, by every
 // process at its own pace. Each part is done whatever the others meet.
 func (s *system) recover(ctx context.Context) error {
 	released, dead := s.queue.ReleaseDead(ctx, s.root.ID(), func(w queue.Worker) bool {
@@ -198,13 +239,13 @@ func (s *system) recover(ctx context.Context) error {
 	})
 	late, expired := s.queue.ReleaseExpired(ctx, s.queue.LeaseTTL())
 	s.worker.CountReaped(len(released) + len(late))
-	runs := s.runs.Recover(ctx)
+	runs := errors.Join(s.runs.EndStrays(ctx), s.runs.Recover(ctx))
 	_, leases := s.leases.Reclaim(ctx, func(h lease.Holder) lease.Verdict {
 		return verdictOf(process.Probe(process.Identity{
 			Host: h.Host, BootID: h.BootID, PIDNamespace: h.PIDNamespace, PID: h.PID, StartedAt: h.PIDStartedAt,
 		}))
 	})
-	return errors.Join(dead, expired, runs, leases, s.blockUnserved(ctx))
+	return errors.Join(dead, expired, runs, leases, s.hosts.Pass(ctx), s.blockUnserved(ctx))
 }
 
 func identityOf(w queue.Worker) process.Identity {
@@ -268,5 +309,5 @@ func (s *system) listener(conn, sender *pgx.ConnConfig, log *slog.Logger) *db.Li
 
 // sources are what the API looks at.
 func (s *system) sources() view.Sources {
-	return view.Sources{Catalog: s.catalog, Forge: s.forge, Jobs: s.queue, Tasks: s.tasks, Runs: s.runs, Leases: s.leases, Root: s.root.ID()}
+	return view.Sources{Catalog: s.catalog, Forge: s.forge, Jobs: s.queue, Tasks: s.tasks, Runs: s.runs, Usage: usage.NewStore(s.pool), Leases: s.leases, Places: s.places, Root: s.root.ID()}
 }

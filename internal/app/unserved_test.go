@@ -11,6 +11,7 @@ import (
 	"orch/internal/queue"
 	"orch/internal/queue/queuetest"
 	"orch/internal/task"
+	"orch/internal/task/flow"
 	"orch/internal/testdb"
 )
 
@@ -18,7 +19,7 @@ import (
 func waitingTask(t *testing.T) (*system, *pgxpool.Pool, task.Task) {
 	t.Helper()
 	pool := testdb.New(t)
-	pipeline := task.Short("default", "coder", "true")
+	pipeline := flow.Short("default", "coder", "true")
 	tasks, err := task.NewStore(pool, task.StoreConfig{Pipelines: task.Pipelines{pipeline}})
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"orch/internal/forge/local"
 	"orch/internal/git"
 	"orch/internal/git/gitcmd"
-	"orch/internal/stage"
+	"orch/internal/stage/prompt"
 )
 
 // InitRepository makes a git repository of a directory's files, with one commit on branch.
@@ -95,7 +95,7 @@ func AddRepository(ctx context.Context, cfg *config.Config, n NewRepository) (Ad
 	}
 	if err := orchyaml.AddRepo(cfg.Data.File, orchyaml.RepoEntry{
 		Name: added.Name, Path: added.Path, Base: added.Base, Test: added.Test, Setup: n.Setup,
-	}, stage.CheckPrompt); err != nil {
+	}, prompt.Check); err != nil {
 		return AddedRepository{}, err
 	}
 	file, err := catalog.LoadFile(cfg.Data)

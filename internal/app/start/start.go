@@ -21,6 +21,7 @@ import (
 	"orch/internal/db"
 	"orch/internal/pgembed"
 	"orch/internal/process"
+	"orch/internal/process/contact"
 	"orch/internal/root"
 )
 
@@ -80,10 +81,22 @@ func try(ctx context.Context, cfg Config) (*pgxpool.Pool, *root.Root, error) {
 	}
 	data, err := bind(ctx, cfg, pool)
 	if err != nil {
+		if reasonOf(err) != "" {
+			sight(ctx, cfg, pool)
+		}
 		pool.Close()
 		return nil, nil, err
 	}
 	return pool, data, nil
+}
+
+// sight lets the shims of a root that is waited on know that somebody will look after their runs, and other hosts that this
+// one is alive. Where that can't be done they count on.
+func sight(ctx context.Context, cfg Config, pool *pgxpool.Pool) {
+	sent := process.BootClock()
+	if root.SightWaiting(ctx, cfg.Config.Data.Root, pool) == nil {
+		_ = contact.Write(root.RunsDirOf(cfg.Config.Data.Root), sent)
+	}
 }
 
 // bind checks the schema under the root's lock, and then binds or joins the root.

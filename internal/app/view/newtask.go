@@ -20,7 +20,7 @@ import (
 // money.
 func (a Tasks) CreateTask(ctx context.Context, n httpapi.NewTask) (api.Task, error) {
 	add := task.Add{
-		Title: n.Title, Body: n.Body, Source: n.Source, Priority: n.Priority, Pipeline: orchyaml.DefaultPipeline,
+		Title: n.Title, Body: n.Body, Source: n.Source, Priority: n.Priority, MaxCostUSD: n.MaxCostUSD, Pipeline: orchyaml.DefaultPipeline,
 	}
 	repo, err := a.repository(ctx, n, &add)
 	if err != nil {

@@ -53,6 +53,9 @@ func (a Jobs) checkHeld(ctx context.Context, what httpapi.Held) error {
 		}
 		return nil
 	}
+	if what.Scope == api.PauseAgent {
+		return a.checkAgent(ctx, what.Name)
+	}
 	known, err := a.repoNames(ctx)
 	if err != nil || slices.Contains(known, what.Name) {
 		return err
@@ -65,6 +68,25 @@ func (a Jobs) checkHeld(ctx context.Context, what httpapi.Held) error {
 		return httpapi.Invalid("repo", fmt.Sprintf("no repository is called %q, and none is configured", what.Name))
 	}
 	return httpapi.Invalid("repo", fmt.Sprintf("no repository is called %q; there are: %s", what.Name, strings.Join(known, ", ")))
+}
+
+// checkAgent takes the agents of orch.yaml, and others that have run today or are paused.
+func (a Jobs) checkAgent(ctx context.Context, name string) error {
+	list, err := Agents(a).ListAgents(ctx)
+	if err != nil {
+		return err
+	}
+	names := make([]string, 0, len(list.Items))
+	for _, item := range list.Items {
+		if item.Name == name {
+			return nil
+		}
+		names = append(names, item.Name)
+	}
+	if len(names) == 0 {
+		return httpapi.Invalid("agent", fmt.Sprintf("no agent is called %q, and none is configured", name))
+	}
+	return httpapi.Invalid("agent", fmt.Sprintf("no agent is called %q; there are: %s", name, strings.Join(names, ", ")))
 }
 
 // repoNames are the repositories of orch.yaml, and those that are paused: another server of this database may have
@@ -85,7 +107,13 @@ func (a Jobs) repoNames(ctx context.Context) ([]string, error) {
 }
 
 func shownPause(p queue.Pause) api.Pause {
-	return api.Pause{Scope: api.PauseScope(p.Scope), Name: p.Name, Reason: p.Reason, Actor: p.Actor, Since: p.At.UTC()}
+	shown := api.Pause{
+		Scope: api.PauseScope(p.Scope), Name: p.Name, Reason: p.Reason, Actor: p.Actor, Since: p.At.UTC(), Code: orNil(p.Code),
+	}
+	if p.Until != nil {
+		shown.Until = new(p.Until.UTC())
+	}
+	return shown
 }
 
 // pausesOf are the pauses that hold back a task's job: a queued one that no living run pins.
@@ -99,7 +127,9 @@ func (a Tasks) pausesOf(ctx context.Context, t task.Task, job queue.Job) ([]api.
 		return nil, err
 	}
 	for _, p := range paused {
-		if p.Scope == queue.PauseLane && p.Name == job.Lane || p.Scope == queue.PauseRepo && p.Name == t.Repo {
+		holds := p.Scope == queue.PauseLane && p.Name == job.Lane || p.Scope == queue.PauseRepo && p.Name == t.Repo ||
+			p.Scope == queue.PauseAgent && orEmpty(job.Phase) == queue.WaitingForAgent(p.Name)
+		if holds {
 			holding = append(holding, shownPause(p))
 		}
 	}

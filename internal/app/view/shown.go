@@ -8,13 +8,14 @@ import (
 	"orch/internal/agent"
 	"orch/internal/queue"
 	"orch/internal/task"
+	"orch/internal/task/flow"
 )
 
 // shown is a task as the API shows it. A task whose pipeline isn't configured any more is shown with the usual cap.
 func (a Tasks) shown(ctx context.Context, t task.Task) api.Task {
 	pipeline, err := a.Catalog.Pipeline(ctx, t)
 	if err != nil {
-		pipeline = task.Pipeline{}
+		pipeline = flow.Pipeline{}
 	}
 	return api.Task{
 		ID: t.ID, Key: t.Key, Repo: t.Repo, Title: t.Title, Body: t.Body, Source: t.Source, Branch: t.Branch, Base: t.BaseBranch,
@@ -44,6 +45,9 @@ func shownRun(r agent.Run, taskKey string) api.Run {
 		CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Ended: r.Ended, ExitCode: r.ExitCode,
 		Signal: r.Signal, Outcome: outcome, Summary: r.Summary, CostUsd: r.CostUSD, InputTokens: r.InputTokens,
 		OutputTokens: r.OutputTokens, Turns: r.Turns, LogBytes: r.LogBytes,
+		Preset: r.Preset, SessionID: r.SessionID, ResumedFrom: r.ResumedFrom, Question: r.Question, Detail: r.Detail, Error: r.Error,
+		ResetAt: r.ResetAt, CachedTokens: r.CachedTokens, ConsumedAt: r.ConsumedAt, RemovedAt: r.RemovedAt,
+		RootID: r.RootID, ShimPid: r.ShimPID, Slot: r.Slot, UserMs: r.UserMS, SystemMs: r.SystemMS, MaxRssBytes: r.MaxRSSBytes,
 	}
 }
 

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -48,6 +49,9 @@ func (a Snapshot) Queue(ctx context.Context) (api.Queue, error) {
 	q.Alerts = api.QueueAlerts{Channel: "none", Status: statusOff}
 	return q, nil
 }
+
+// byPerson is the code of a pause that no run has caused.
+const byPerson = "paused"
 
 const (
 	statusOK  = "ok"
@@ -105,7 +109,11 @@ func (a Snapshot) fillPaused(ctx context.Context, q *api.Queue) error {
 		return err
 	}
 	for _, p := range paused[:min(len(paused), shownRows)] {
-		q.Paused = append(q.Paused, shownPause(p))
+		shown := shownPause(p)
+		if shown.Code != nil { // its reason is what a program said
+			shown.Reason = *shown.Code
+		}
+		q.Paused = append(q.Paused, shown)
 	}
 	return nil
 }
@@ -176,11 +184,24 @@ func shownRunning(r queue.Running, key string, agents map[uuid.UUID]string) api.
 	if json.Unmarshal(r.Args, &args) == nil {
 		shown.Stage = orNil(args.Stage)
 	}
-	var progress api.QueueProgress
-	if len(r.Progress) > 0 && json.Unmarshal(r.Progress, &progress) == nil {
-		shown.Progress = &progress
-	}
+	shown.Progress = shownProgress(r.Progress)
 	return shown
+}
+
+// shownProgress takes only numbers out of what a job says about itself; nil when it says nothing.
+func shownProgress(said json.RawMessage) *api.QueueProgress {
+	var progress struct {
+		api.QueueProgress
+
+		Turns int64 `json:"turns"`
+	}
+	if len(said) == 0 || json.Unmarshal(said, &progress) != nil {
+		return nil
+	}
+	if progress.Turns > 0 {
+		progress.Done = progress.Turns
+	}
+	return &progress.QueueProgress
 }
 
 func (a Snapshot) fillTasks(ctx context.Context, q *api.Queue) error {
@@ -240,8 +261,21 @@ func (a Snapshot) fillAgents(ctx context.Context, q *api.Queue) error {
 			running[agent.Name] = 0
 		}
 	}
+	paused, err := a.pausedAgents(ctx)
+	if err != nil {
+		return err
+	}
+	for name := range paused {
+		if _, runs := running[name]; !runs {
+			running[name] = 0
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(running)) {
-		q.Agents = append(q.Agents, api.QueueAgent{Name: name, Running: int64(running[name])})
+		shown := api.QueueAgent{Name: name, Running: int64(running[name])}
+		if p, is := paused[name]; is {
+			shown.Reason, shown.PausedUntil = new(cmp.Or(p.Code, byPerson)), p.Until
+		}
+		q.Agents = append(q.Agents, shown)
 	}
 	return nil
 }

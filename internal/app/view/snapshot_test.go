@@ -6,11 +6,13 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/api"
 	"orch/internal/app/view"
@@ -31,7 +33,11 @@ const secret = "hunter2"
 // newSnapshot fills every part of the queue that there is so far, with a secret wherever text is kept.
 func newSnapshot(t *testing.T) view.Snapshot {
 	t.Helper()
-	pool := testdb.New(t)
+	return snapshotOn(t, testdb.New(t))
+}
+
+func snapshotOn(t *testing.T, pool *pgxpool.Pool) view.Snapshot {
+	t.Helper()
 	sources, _ := sourcesOn(t, pool)
 	bound, err := root.Bind(t.Context(), filepath.Join(t.TempDir(), "root"), pool, root.Config{})
 	if err != nil {
@@ -93,6 +99,27 @@ func TestQueue_WhatIsPausedCountedAndHowDeep(t *testing.T) {
 	}
 }
 
+// Of what an agent does the queue shows numbers only: what it calls its tools is its own text.
+func TestQueue_ProgressOfAnAgent(t *testing.T) {
+	t.Parallel()
+	pool := testdb.New(t)
+	snapshot := snapshotOn(t, pool)
+	total := int64(10)
+	for said, want := range map[string]api.QueueProgress{
+		`{"tool": "hunter2", "turns": 3, "cost_usd": 0.5, "input_tokens": 7}`: {Done: 3, CostUsd: new(0.5), InputTokens: new(int64(7))},
+		`{"tool": "hunter2"}`:      {},
+		`{"done": 3, "total": 10}`: {Done: 3, Total: &total},
+	} {
+		if _, err := pool.Exec(t.Context(), `update jobs set progress = $1 where state = 'running'`, said); err != nil {
+			t.Fatal(err)
+		}
+		q, err := snapshot.Queue(t.Context())
+		if err != nil || len(q.Running) != 1 || !reflect.DeepEqual(q.Running[0].Progress, &want) {
+			t.Errorf("%s: %+v, %v", said, q.Running, err)
+		}
+	}
+}
+
 // Whoever may poll the queue learns no payload, error text or title from it, and of its depth no names either.
 func TestQueue_HoldsNoPayload(t *testing.T) {
 	t.Parallel()
@@ -124,7 +151,7 @@ func TestAnswersKeepTheContract(t *testing.T) {
 	snapshot := newSnapshot(t)
 	cfg := httpapi.Config{
 		Addr: "127.0.0.1:0", Tasks: view.Tasks{Sources: snapshot.Sources}, Jobs: view.Jobs{Sources: snapshot.Sources},
-		Runs: view.Runs{Sources: snapshot.Sources}, Queue: snapshot, Readiness: &apitest.Backend{},
+		Runs: view.Runs{Sources: snapshot.Sources}, Agents: view.Agents{Sources: snapshot.Sources}, Queue: snapshot, Readiness: &apitest.Backend{},
 	}
 	server, _ := apitest.Start(t, cfg)
 	contract, err := apitest.LoadContract("../../../api/openapi.yaml")
@@ -145,7 +172,11 @@ func TestAnswersKeepTheContract(t *testing.T) {
 		{"POST /tasks", `{"repo":"auto","title":"one more"}`, 201},
 		{"POST /pause", `{"lane":"merge","reason":"x"}`, 200},
 		{"POST /pause", `{"lane":"nope","reason":"x"}`, 422},
+		{"POST /pause", `{"agent":"coder","reason":"x"}`, 200},
+		{"POST /pause", `{"agent":"nobody","reason":"x"}`, 422},
+		{"GET /agents", "", 200},
 		{"POST /resume", `{"lane":"merge"}`, 200},
+		{"POST /resume", `{"agent":"coder"}`, 200},
 		{"POST /jobs/1/retry", "", 409},
 		{"POST /jobs/3/retry", "", 200},
 		{"POST /jobs/3/cancel", "", 200},

@@ -53,6 +53,9 @@ func (a Tasks) GetTask(ctx context.Context, key string) (api.TaskDetail, error) 
 			return api.TaskDetail{}, err
 		}
 	}
+	if detail.Budget, err = a.budget(ctx, t); err != nil {
+		return api.TaskDetail{}, err
+	}
 	runs, err := a.Runs.Latest(ctx, t.ID, shownRuns)
 	if err != nil {
 		return api.TaskDetail{}, err
@@ -111,6 +114,26 @@ func (a Tasks) RetryTask(ctx context.Context, key, actor, note string) (api.Task
 		return api.Task{}, httpapi.NotFound("task " + key)
 	case errors.Is(err, task.ErrNotBlocked):
 		return api.Task{}, httpapi.Conflict("task_not_blocked", "the task isn't blocked: there is nothing to retry")
+	}
+	return a.gone(ctx, t, err)
+}
+
+// AnswerTask implements httpapi.Tasks.
+func (a Tasks) AnswerTask(ctx context.Context, key, actor, answer string) (api.Task, error) {
+	t, err := a.Tasks.Answer(ctx, key, actor, answer)
+	switch {
+	case errors.Is(err, task.ErrNotFound):
+		return api.Task{}, httpapi.NotFound("task " + key)
+	case errors.Is(err, task.ErrNotAsking):
+		return api.Task{}, httpapi.Conflict("task_not_asking",
+			"the task doesn't ask anything: a hint for the agent of a blocked task goes with `orch task retry --note`")
+	}
+	return a.gone(ctx, t, err)
+}
+
+// gone shows a task that was to go on, or says what kept it from that.
+func (a Tasks) gone(ctx context.Context, t task.Task, err error) (api.Task, error) {
+	switch {
 	case errors.Is(err, task.ErrUnknownPipeline):
 		return api.Task{}, httpapi.Refuse("configuration", err.Error())
 	case errors.Is(err, task.ErrBusy):

@@ -6,7 +6,9 @@ import (
 	"github.com/google/uuid"
 
 	"orch/internal/agent"
+	"orch/internal/agent/usage"
 	"orch/internal/app/catalog"
+	"orch/internal/app/place"
 	"orch/internal/forge"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
@@ -20,6 +22,8 @@ type Sources struct {
 	Jobs    *queue.Queue
 	Tasks   *task.Store
 	Runs    *agent.Runs
+	Usage   *usage.Store
 	Leases  *lease.Store
+	Places  *place.Places
 	Root    uuid.UUID // data root of this server; tasks with a repository of their own are done there
 }

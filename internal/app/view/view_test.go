@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"orch/internal/agent"
+	"orch/internal/agent/usage"
 	"orch/internal/app/catalog"
 	"orch/internal/app/view"
 	"orch/internal/config"
@@ -74,7 +75,7 @@ func sourcesOn(t *testing.T, pool *pgxpool.Pool, gated ...string) (sources view.
 	}
 	return view.Sources{
 		Catalog: known, Forge: local.New(program, nil), Jobs: queue.New(pool, queue.Config{}), Tasks: store, Runs: runs,
-		Leases: lease.NewStore(pool, lease.Config{}),
+		Leases: lease.NewStore(pool, lease.Config{}), Usage: usage.NewStore(pool),
 	}, auto
 }
 

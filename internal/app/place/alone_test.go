@@ -1,4 +1,4 @@
-package app
+package place
 
 import (
 	"context"
@@ -30,7 +30,7 @@ func TestAlone_KeepsOthersFromATasksFilesAndRefusesALostLease(t *testing.T) {
 	pool := testdb.New(t)
 	s := newSiteOn(t, pool)
 	q := queue.New(pool, queue.Config{})
-	// Not tied to a task: alone is told which.
+	// Not tied to a task: Alone is told which.
 	if _, err := q.Enqueue(t.Context(), queue.Insert{Kind: "stage", Lane: "agents"}); err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestAlone_KeepsOthersFromATasksFilesAndRefusesALostLease(t *testing.T) {
 	stale := s.grantedTo(t, q)
 	busy := func(l *queue.Lease, id int64) bool {
 		t.Helper()
-		err := s.alone(t.Context(), l, id, func() error { return nil })
+		err := s.Alone(t.Context(), l, id, func() error { return nil })
 		rest, ok := errors.AsType[*queue.SnoozeError](err)
 		if err != nil && (!ok || rest.WaitingFor != "workspace_busy") {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ func TestAlone_KeepsOthersFromATasksFilesAndRefusesALostLease(t *testing.T) {
 	}
 	// A process is stopped in the middle of its work, and loses the job to another one.
 	begun := false
-	err := s.alone(t.Context(), stale, id, func() error {
+	err := s.Alone(t.Context(), stale, id, func() error {
 		begun = true
 		const release = `update jobs set state = 'queued', worker_id = null, lease_expires_at = null`
 		if _, err := pool.Exec(t.Context(), release); err != nil {
@@ -65,7 +65,7 @@ func TestAlone_KeepsOthersFromATasksFilesAndRefusesALostLease(t *testing.T) {
 	if err != nil || !begun {
 		t.Fatalf("begun %v, %v", begun, err)
 	}
-	err = s.alone(t.Context(), stale, id, func() error {
+	err = s.Alone(t.Context(), stale, id, func() error {
 		t.Error("a process whose job another one has changes the task's files")
 		return nil
 	})
@@ -84,9 +84,9 @@ func TestRetiring_IsDoneAlone(t *testing.T) {
 	}
 	lease := s.grantedTo(t, q)
 	ran := false
-	handler := s.retiring(worker.HandlerFunc(func(ctx context.Context, l *queue.Lease) error {
+	handler := s.Retiring(worker.HandlerFunc(func(ctx context.Context, l *queue.Lease) error {
 		ran = true
-		err := s.alone(ctx, l, 7, func() error { return nil })
+		err := s.Alone(ctx, l, 7, func() error { return nil })
 		if _, rests := errors.AsType[*queue.SnoozeError](err); !rests {
 			t.Errorf("others come in: %v", err)
 		}

@@ -1,4 +1,4 @@
-package app
+package place
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"orch/internal/forge/local"
 	"orch/internal/git/gitcmd"
 	"orch/internal/root"
 	"orch/internal/stage"
@@ -28,7 +29,7 @@ const nobody = 65534
 
 // site is a data root with a task of a real repository.
 type site struct {
-	*places
+	*Places
 	task task.Task
 }
 
@@ -38,6 +39,11 @@ func newSite(t *testing.T) *site {
 }
 
 func newSiteOn(t *testing.T, pool *pgxpool.Pool) *site {
+	t.Helper()
+	return newSiteOf(t, pool, testgit.New(t, map[string]string{"README": "start\n"}))
+}
+
+func newSiteOf(t *testing.T, pool *pgxpool.Pool, source *testgit.Repo) *site {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "site") //nolint:usetesting // other users can't get into t.TempDir
 	if err != nil {
@@ -53,9 +59,8 @@ func newSiteOn(t *testing.T, pool *pgxpool.Pool) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := testgit.New(t, map[string]string{"README": "start\n"})
 	return &site{
-		places: &places{root: data, git: program, mirrors: mirrors{program, data.MirrorsDir()}},
+		Places: New(Config{Root: data, Git: program, Forge: local.New(program, nil)}),
 		task:   task.Task{ID: 1, Key: "demo-1", Repo: "demo", Location: source.Dir, Branch: "orch/demo-1", BaseBranch: "main"},
 	}
 }
@@ -63,7 +68,7 @@ func newSiteOn(t *testing.T, pool *pgxpool.Pool) *site {
 // prepare makes the workspace ready and gives access to it as its agent has it.
 func (s *site) prepare(t *testing.T) *testgit.Repo {
 	t.Helper()
-	w, err := s.Prepare(t.Context(), s.task)
+	w, err := s.Prepare(t.Context(), s.task, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,6 +173,96 @@ func TestSalvage_NumbersFromTheMirror(t *testing.T) {
 	}
 }
 
+// A new database begins its keys again at the first, in a repository that has salvages of former ones.
+func TestPublish_NumberNeverTakesAnEarlierTasksPlace(t *testing.T) {
+	t.Parallel()
+	source := testgit.New(t, map[string]string{"README": "start\n"})
+	publish := func(s *site) {
+		t.Helper()
+		for _, kept := range s.salvages(t) {
+			ref, err := s.Publish(t.Context(), s.task, kept.Ref)
+			if err != nil || source.Git("rev-parse", ref) != kept.Commit {
+				t.Fatalf("%s published as %q, %v", kept.Ref, ref, err)
+			}
+		}
+	}
+	keep := func(s *site, what string) {
+		t.Helper()
+		s.prepare(t).Write(map[string]string{what: "work\n"})
+		if err := s.Salvage(t.Context(), s.task, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := newSiteOf(t, testdb.New(t), source), newSiteOf(t, testdb.New(t), source)
+	keep(first, "a")
+	keep(second, "b") // by one that knows nothing of the first
+	publish(first)
+	publish(second)
+	publish(second) // as after a crash
+	third := newSiteOf(t, testdb.New(t), source)
+	keep(third, "c")
+	if list := third.salvages(t); list[0].Ref != "refs/orch/salvage/demo-1/3" {
+		t.Errorf("numbered without a look at the repository: %v", list)
+	}
+	publish(third)
+	err := errors.Join(third.Remove(t.Context(), third.task), os.RemoveAll(filepath.Join(third.root.MirrorsDir(), "demo")))
+	if err != nil { // the mirror is lost
+		t.Fatal(err)
+	}
+	keep(third, "d")
+	publish(third)
+	for ref, name := range map[string]string{"1": "a", "2": "b", "3": "c", "4": "d"} {
+		if got, err := source.Try("show", "refs/orch/salvage/demo-1/"+ref+":"+name); err != nil || got != "work" {
+			t.Errorf("%s: %q, %v", ref, got, err)
+		}
+	}
+}
+
+// A salvage that was published can be had when the mirror which made it is gone.
+func TestKept_OfALostMirror(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.prepare(t).Write(map[string]string{"left": "behind\n"})
+	if err := s.Salvage(t.Context(), s.task, true); err != nil {
+		t.Fatal(err)
+	}
+	told := s.salvages(t)
+	if _, err := s.Publish(t.Context(), s.task, told[0].Ref); err != nil {
+		t.Fatal(err)
+	}
+	err := errors.Join(s.Remove(t.Context(), s.task), os.RemoveAll(filepath.Join(s.root.MirrorsDir(), "demo")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := s.Kept(t.Context(), s.task, append(told, stage.Salvaged{Ref: "refs/orch/salvage/demo-1/7", Commit: strings.Repeat("7", 40)}))
+	if err != nil || len(all) != 1 || all[0].Number != 1 || all[0].Commit != told[0].Commit || all[0].At.IsZero() {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if err := s.Restore(t.Context(), s.task, all[0], "mine"); err != nil {
+		t.Fatal(err)
+	}
+	if got := testgit.Open(t, s.task.Location).Git("show", "mine:left"); got != "behind" {
+		t.Errorf("restored %q", got)
+	}
+}
+
+// What a killed git left goes when the agent goes on where it was, and nothing else does.
+func TestPrepare_KeepsTheTreeOfAnAgentThatGoesOn(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	agent := s.prepare(t)
+	agent.Write(map[string]string{"half": "done\n", ".git/index.lock": "", ".git/refs/heads/orch/demo-1.lock": ""})
+	w, err := s.Prepare(t.Context(), s.task, true)
+	if err != nil || !w.Kept || agent.Read("half") != "done\n" || len(s.salvages(t)) != 0 {
+		t.Fatalf("%+v, %v", w, err)
+	}
+	agent.Commit("goes on", nil)
+	agent.Git("checkout", "-q", "--orphan", "lost")
+	if w, err = s.Prepare(t.Context(), s.task, true); err != nil || w.Kept || agent.Git("status", "--porcelain") != "" {
+		t.Errorf("on another branch: %+v, %v", w, err)
+	}
+}
+
 // A landed task whose agent destroyed its repository: nobody can say what is new in it, so all of it is kept.
 func TestSalvage_OfABrokenWorkspace(t *testing.T) {
 	t.Parallel()
@@ -188,7 +283,7 @@ func TestCheckouts_WithReadOnlyDirectories(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	head := s.prepare(t).Head()
-	checkout := s.checkout(s.task, "gate")
+	checkout := s.Checkout(s.task, "gate")
 	lock := func() error {
 		cache := filepath.Join(checkout, "cache")
 		if err := os.MkdirAll(filepath.Join(cache, "module"), 0o755); err != nil {
@@ -201,7 +296,7 @@ func TestCheckouts_WithReadOnlyDirectories(t *testing.T) {
 		if err := lock(); err != nil {
 			return err
 		}
-		return s.makeCheckout(t.Context(), s.task, checkout, head)
+		return s.MakeCheckout(t.Context(), s.task, checkout, head)
 	})
 	if _, gone := os.Lstat(filepath.Join(checkout, "cache")); err != nil || !errors.Is(gone, fs.ErrNotExist) {
 		t.Fatalf("not made anew: %v, %v", err, gone)

@@ -1,0 +1,188 @@
+package hosts_test
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
+
+	"orch/internal/app/hosts"
+	"orch/internal/hostdead"
+	"orch/internal/task"
+	"orch/internal/task/flow"
+	"orch/internal/testdb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	after = time.Hour
+	every = 20 * time.Minute
+)
+
+// world is a database with two data roots: this one, and one that has a task with a running agent.
+type world struct {
+	t       *testing.T
+	pool    *pgxpool.Pool
+	hosts   *hosts.Hosts
+	now     time.Duration
+	other   uuid.UUID
+	task    int64
+	landing bool
+	log     strings.Builder
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, pool: testdb.New(t), other: uuid.New()}
+	store, err := task.NewStore(w.pool, task.StoreConfig{
+		Pipelines:     task.Pipelines{flow.Short("default", "coder", "true")},
+		StopLandingTx: func(context.Context, pgx.Tx, int64) (bool, error) { return !w.landing, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	self := uuid.New()
+	w.exec(`insert into roots (id, host, path, seen_at) values ($1, 'here', '/here', now()), ($2, 'there', '/there', now() - interval '3 days')`, self, w.other)
+	added, err := store.Create(t.Context(), task.Add{
+		Repo: "demo", Location: "/srv/demo", Title: "Do it", Source: "cli", BaseBranch: "main", Pipeline: "default", Land: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.task = added.ID
+	w.exec(`update tasks set root_id = $1`, w.other)
+	w.exec(`update jobs set pinned_root = $1`, w.other)
+	grace := 60
+	w.run(&grace)
+	w.hosts = hosts.New(hosts.Config{
+		Pool: w.pool, Tasks: store, Self: self, Now: func() time.Duration { return w.now },
+		Watch:  hostdead.Config{After: after, Margin: time.Minute, Every: every},
+		Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
+	})
+	return w
+}
+
+// run begins one in the other root.
+func (w *world) run(grace *int) {
+	w.t.Helper()
+	w.exec(`insert into runs (id, task_id, job_id, job_epoch, purpose, key, stage, round, attempt, agent, state, root_id, host, boot_id, pid_namespace, orphan_grace_s)
+		select gen_random_uuid(), id, 1, 1, 'agent', 'stage:' || gen_random_uuid(), stage, 1, 1, 'coder', 'running', $1, 'there', 'boot', 'ns', $2 from tasks`, w.other, grace)
+}
+
+func (w *world) exec(sql string, args ...any) {
+	w.t.Helper()
+	if _, err := w.pool.Exec(w.t.Context(), sql, args...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) is(what, sql, want string) {
+	w.t.Helper()
+	var got string
+	if err := w.pool.QueryRow(w.t.Context(), sql).Scan(&got); err != nil || got != want {
+		w.t.Errorf("%s: %q, %v, want %q", what, got, err, want)
+	}
+}
+
+func (w *world) bound(want bool) {
+	w.t.Helper()
+	w.is("tied to the other root", `select (root_id is not null)::text from tasks`, strconv.FormatBool(want))
+}
+
+// watched lets passes find the other root silent for that long. By the database's clock it has been so for days.
+func (w *world) watched(d time.Duration) {
+	w.t.Helper()
+	for end := w.now + d; w.now < end; {
+		w.now += every
+		if err := w.hosts.Pass(w.t.Context()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func TestTasksOfADeadHostAreTakenWithTheirRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.watched(after)
+	w.bound(true)
+	w.watched(every)
+	w.bound(false)
+	w.is("its run", `select ended || ' ' || outcome || ' ' || (consumed_at is not null) from runs`, "host_dead orphaned true")
+	w.is("its jobs", `select string_agg(state::text || coalesce(' ' || error_code, ''), ', ' order by id) from jobs`, "cancelled host_dead, queued")
+	if said := w.log.String(); strings.Count(said, "given up") != 1 || !strings.Contains(said, w.other.String()) {
+		t.Errorf("log:\n%s", said)
+	}
+	w.watched(every)
+	w.is("its jobs later", `select count(*)::text from jobs`, "2")
+}
+
+func TestNothingIsTakenFromAHostThatGivesASignOfLife(t *testing.T) {
+	t.Parallel()
+	for name, sign := range map[string]string{
+		"the root":   `update roots set seen_at = clock_timestamp() where host = 'there'`,
+		"its worker": `insert into workers (id, root_id, host, boot_id, pid_namespace, pid, pid_started_at, version, lanes) select gen_random_uuid(), id, 'there', 'boot', 'ns', 1, 1, 'v1', '{agents}' from roots where host = 'there'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.watched(after)
+			w.exec(sign)
+			w.watched(after + every)
+			w.bound(true)
+		})
+	}
+}
+
+func TestRunsThatNothingEndsByItselfKeepTheirTask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.run(nil)
+	w.watched(10 * after)
+	w.bound(true)
+}
+
+func TestALongGraceIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	grace := int((3 * after).Seconds())
+	w.run(&grace)
+	w.watched(3 * after)
+	w.bound(true)
+	w.watched(2 * every)
+	w.bound(false)
+}
+
+func TestALandingStaysWithItsHostAndIsToldOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.landing = true
+	w.watched(2 * after)
+	w.bound(true)
+	if said := w.log.String(); strings.Count(said, "stays with its dead host") != 1 {
+		t.Errorf("log:\n%s", said)
+	}
+}
+
+func TestAfterAnOutageOfTheDatabaseTheCountBeginsAnew(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.watched(after)
+	w.now += every
+	away, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.hosts.Pass(away); err == nil {
+		t.Fatal("the pass went through")
+	}
+	w.watched(after)
+	w.bound(true)
+	w.watched(every)
+	w.bound(false)
+}

@@ -1,0 +1,47 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"orch/internal/db"
+	"orch/internal/process"
+	"orch/internal/process/contact"
+)
+
+// runSighting tells the database again and again that this data root is alive, and the shims of its runs that the database
+// has heard it. It does so in every process, whatever else is switched off: from then on other hosts count this one's
+// death, and shims their orphan grace, the same moment for both.
+func (s *server) runSighting(ctx context.Context, ready func()) error {
+	every := s.cfg.Worker.Heartbeat.Duration()
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for last := ""; ; {
+		err := s.sight(ctx, every)
+		if code := db.Code(err); code != last && ctx.Err() == nil { // an outage is one line
+			last = code
+			if err != nil {
+				s.log.WarnContext(ctx, "sign of life not given, tried again", slog.String("code", code), slog.Any("error", db.Public(err)))
+			}
+		}
+		ready()
+		s.life.Beat(serviceSighting)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (s *server) sight(ctx context.Context, within time.Duration) error {
+	sys := s.system.Load()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	sent := process.BootClock()
+	if err := sys.root.Sight(ctx, sys.pool); err != nil {
+		return err
+	}
+	return contact.Write(sys.root.RunsDir(), sent)
+}
