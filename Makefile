@@ -50,4 +50,8 @@ stress: ## kill, stop and restart worker processes and their database for two mi
 	@scripts/setup
 	ORCH_STRESS_SECONDS=120 ORCH_STRESS_JOBS=20000 go test -v -timeout 20m -run Stress ./internal/worker
 
-.PHONY: help setup build demo test lint format generate check bench stress
+chaos: ## let 100 agents misbehave while orch, their shims and they themselves are killed for three minutes
+	@scripts/setup
+	ORCH_CHAOS_TASKS=100 ORCH_CHAOS_SECONDS=180 go test -v -timeout 30m -run 'Chaos|ExitStatuses|TwentyLiving|IdleAgents' ./cmd/orch
+
+.PHONY: help setup build demo test lint format generate check bench stress chaos

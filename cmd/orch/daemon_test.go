@@ -32,6 +32,11 @@ func (p *place) start(args ...string) *daemon {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	if p.host != "" {
+		if err := onHost(d.cmd, p.host); err != nil {
+			p.t.Fatal(err)
+		}
+	}
 	if err := d.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}

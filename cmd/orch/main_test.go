@@ -18,12 +18,23 @@ var program string
 // private PostgreSQL runs as another user.
 var scratch string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+// variables are what there was of ORCH_* outside. The programs that tests start see none of it.
+var variables = map[string]string{}
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(roleHost); name != "" {
+		_ = os.Unsetenv(roleHost)
+		fmt.Fprintln(os.Stderr, becomeHost(name, os.Args[1:]))
+		os.Exit(1)
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	for _, entry := range os.Environ() { // whoever runs the tests may have an orch of their own
-		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "ORCH_") && name != "ORCH_POSTGRES_BIN" {
+		if name, value, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "ORCH_") && name != "ORCH_POSTGRES_BIN" {
 			_ = os.Unsetenv(name)
+			variables[name] = value
 		}
 	}
 	var err error

@@ -25,6 +25,7 @@ type place struct {
 	root string
 	repo string
 	env  []string // more variables for orch
+	host string   // it runs on; empty: this one
 }
 
 // newPlace makes a repository with a test script, an agent, and an orch.yaml for them. The agent is a shell script.
