@@ -23,6 +23,9 @@ import (
 const (
 	chaosLogCapMB = 4
 	chaosSlots    = 6
+
+	// betweenRestarts leaves orch the time to get anything done at all: whose worker dies six times under it is in a crash loop.
+	betweenRestarts = 4 * time.Second
 )
 
 // TestChaosOfAgentsEndsEveryTaskWithItsTrueReason lets agents misbehave in every way while orch, their shims and they
@@ -50,6 +53,8 @@ type chaos struct {
 	hit     map[string]bool      // tasks whose agent or shim was killed: no more than once, so that attempts are left
 	shot    map[uuid.UUID]string // runs, and what of them
 	diskMax int64
+
+	restarted time.Time // when orch was started last
 
 	kills, terms, agents, shims int
 }
@@ -140,7 +145,11 @@ func (c *chaos) disturb() {
 	defer cancel()
 	for ctx.Err() == nil {
 		c.measureDisk()
-		switch dice := rand.IntN(10); {
+		dice := rand.IntN(10)
+		if dice >= 7 && time.Since(c.restarted) < betweenRestarts {
+			dice = rand.IntN(7)
+		}
+		switch {
 		case dice < 4:
 			c.shoot("agent")
 		case dice < 6:
@@ -172,7 +181,7 @@ func (c *chaos) restart(signal syscall.Signal) {
 	if err := c.s.end(signal); err != nil && signal == syscall.SIGTERM {
 		c.t.Errorf("orch serve ended with %v after SIGTERM", err)
 	}
-	c.s = c.p.serve()
+	c.s, c.restarted = c.p.serve(), time.Now()
 }
 
 // shoot kills an agent, a shim, or both of a run. They are told from later owners of their pids by the run's mark, and by
