@@ -33,10 +33,12 @@ func TestStoppedShimOfARunThatWasGivenUpIsWoken(t *testing.T) {
 	if err := unix.Kill(*run.ShimPID, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.runs.EndStrays(bound(t)); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the program is gone", func() bool { return process.Probe(b.identity(t, run)) == process.Dead })
+	eventually(t, "the program is gone", func() bool {
+		if err := b.runs.EndStrays(bound(t)); err != nil { // comes again and again
+			t.Fatal(err)
+		}
+		return process.Probe(b.identity(t, run)) == process.Dead
+	})
 }
 
 // Whatever a program does to be found no more, the shim is its parent.
@@ -63,7 +65,9 @@ func TestProgramThatDeletesItsRunDirectoryAndItsMarkIsEnded(t *testing.T) {
 		return errors.Is(err, os.ErrNotExist)
 	})
 	cancel(errors.New("enough"))
-	<-ended
+	if err := <-ended; err == nil {
+		t.Error("a run without its directory came to a good end")
+	}
 	if err := b.runs.Recover(bound(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -102,5 +106,27 @@ func TestRunWithoutItsLockIsJudgedByItsShim(t *testing.T) {
 	})
 	if v := process.Probe(b.identity(t, run)); v != process.Dead {
 		t.Fatalf("program is %s", v)
+	}
+	dir, err := process.OpenRun(filepath.Dir(lock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.Remove(bound(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRunWithoutItsLockIsCancelled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	run := b.left(t)
+	if err := os.Remove(filepath.Join(b.dir, run.ID.String(), "lock")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.runs.EndTask(bound(t), b.task); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.list(t)[0]; got.State != StateFinished || *got.Outcome != outcome.Cancelled {
+		t.Fatalf("run is %s, %v", got.State, got.Outcome)
 	}
 }
