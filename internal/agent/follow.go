@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -58,8 +59,9 @@ func (a *attempt) follow(ctx context.Context, run Run, shim *process.Run) (Resul
 // later turns the reasons for which a run can't be judged now into a wait of its job.
 func (a *attempt) later(ctx context.Context, run Run, err error) error {
 	waiting := "run_unknown"
+	_, unseen := errors.AsType[*fs.PathError](err) // too many open files, a broken disk: it says nothing about the run
 	switch {
-	case errors.Is(err, process.ErrUnknown):
+	case errors.Is(err, process.ErrUnknown) || unseen:
 	case errors.Is(err, process.ErrForeign):
 		waiting = "run_elsewhere"
 	case errors.Is(err, errMassDeath):

@@ -81,14 +81,17 @@ func (r *Runs) withoutRecord(ctx context.Context, run Run, shim *process.Run, on
 	if why, ok := shim.StopWanted(); ok && !on.asked {
 		killed = why // whoever wanted it died before that was noted
 	}
+	exit := process.Exit{Why: process.WhyShimDead, Error: process.ErrShimDead.Error()}
 	switch {
 	case killed != "":
-		return process.Exit{Why: killed, Signal: "SIGKILL", Error: "its shim didn't end it"}, nil
+		exit = process.Exit{Why: killed, Signal: "SIGKILL", Error: "its shim didn't end it"}
 	case !r.here(at):
-		return interrupted(), nil
-	default:
-		return process.Exit{Why: process.WhyShimDead, Error: process.ErrShimDead.Error()}, nil
+		exit = interrupted()
 	}
+	if st.Status == process.StatusForeign {
+		_ = shim.Settle(exit) // else its directory is kept for longer
+	}
+	return exit, nil
 }
 
 // interrupted is the end of a run that went with its boot or pid namespace.

@@ -276,10 +276,16 @@ func TestInARow(t *testing.T) {
 	for i, o := range []outcome.Outcome{outcome.OK, outcome.Quota, outcome.NeverStarted, outcome.Quota} {
 		id := b.insertIntent(t, 0)
 		b.exec(t, `update runs set key = $2, agent = 'coder', state = 'finished', ended = 'exited', outcome = $3,
-			finished_at = now() + make_interval(secs => $4) where id = $1`, id, strconv.Itoa(i), o, i)
+			created_at = now() + make_interval(secs => $4), finished_at = now() + make_interval(secs => $4 + 1) where id = $1`, id, strconv.Itoa(i), o, 2*i)
 	}
 	want(outcome.Quota, 2)
 	want(outcome.OK, 0)
+	for i := range 4 { // all at once: the limit is met once
+		id := b.insertIntent(t, 0)
+		b.exec(t, `update runs set key = $2, agent = 'coder', state = 'finished', ended = 'exited', outcome = 'quota',
+			created_at = now() + interval '20 s', finished_at = now() + make_interval(secs => $3) where id = $1`, id, "at once "+strconv.Itoa(i), 21+i)
+	}
+	want(outcome.Quota, 3)
 }
 
 func TestRunsThatAreGivenBackDontCount(t *testing.T) {

@@ -284,11 +284,8 @@ func TestRecoverGoesOnAfterAnError(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	bad, good := b.planted(t, "bad", "exit 3"), b.planted(t, "good", "exit 3")
-	log := filepath.Join(b.dir, bad.String(), "log")
-	if err := errors.Join(os.Remove(log), os.Mkdir(log, 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(log, "x"), nil, 0o600); err != nil {
+	dir := filepath.Join(b.dir, bad.String())
+	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.runs.Recover(t.Context()); err == nil || !strings.Contains(err.Error(), bad.String()) || strings.Contains(err.Error(), good.String()) {

@@ -16,9 +16,9 @@ import (
 // EndStrays ends runs of this root that live although the table says that they have ended: this host was given up while it
 // was cut off, and another one does their work now.
 func (r *Runs) EndStrays(ctx context.Context) error {
-	open, err := r.unrecorded()
-	if err != nil || len(open) == 0 {
-		return err
+	open, unseen := r.unrecorded()
+	if len(open) == 0 {
+		return unseen
 	}
 	rows, err := r.cfg.Pool.Query(ctx, `select id from runs where id = any($1) and root_id = $2 and state = 'finished'`, open, r.cfg.RootID)
 	if err != nil {
@@ -28,7 +28,7 @@ func (r *Runs) EndStrays(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for runs that were given up: %w", err)
 	}
-	var failed []error
+	failed := []error{unseen}
 	for _, id := range strays {
 		failed = append(failed, r.endStray(ctx, id))
 	}
@@ -58,18 +58,17 @@ func (r *Runs) unrecorded() ([]uuid.UUID, error) {
 		return nil, fmt.Errorf("list run directories: %w", err)
 	}
 	var open []uuid.UUID
+	var failed []error // one that can't be looked into hides no other
 	for _, entry := range entries {
 		id, err := uuid.Parse(entry.Name())
 		if err != nil {
 			continue
 		}
 		recorded, err := process.Recorded(r.dir(id))
-		if err != nil {
-			return nil, err
-		}
-		if !recorded {
+		failed = append(failed, err)
+		if err == nil && !recorded {
 			open = append(open, id)
 		}
 	}
-	return open, nil
+	return open, errors.Join(failed...)
 }

@@ -26,7 +26,7 @@
 //	.room-*    room on the disk for what must still be written
 //
 // Beside the run directories lies contact, which tells all shims when orch was last known to the database (package
-// contact). What is written nowhere, the environment and the secrets, comes to the shim by a pipe (package bundle).
+// contact). What is written nowhere, the environment and the secrets, comes to the shim by a pair of sockets (package bundle).
 //
 // [Run.Remove] takes the directory away as it came: it loses its name first. [Tidy] deletes what those left who were killed
 // while they made or deleted one.

@@ -21,8 +21,10 @@ func TestProgramThatLeavesAPipeInPlaceOfAFile(t *testing.T) {
 	for _, name := range []string{"stop", "said.json", "said.json.tmp", "log", "log.7", "lock", "pid.json"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, _ := runtest.Start(t, `cd "$ORCH_RUN" && rm -f `+name+` && mkfifo `+name+` && echo '{"orch":{"status":"ok"}}' && sleep 1000`,
+			r, work := runtest.Start(t, `until [ -e go ]; do sleep 0.01; done; cd "$ORCH_RUN" && rm -f `+name+` && mkfifo `+name+` && echo '{"orch":{"status":"ok"}}' && sleep 1000`,
 				func(s *process.Spec) { s.Timeout, s.Format = 2*time.Second, transcript.Command })
+			runtest.Started(t, r) // its shim writes no more of these on its own
+			leave(t, work, "go", "")
 			if name == "lock" {
 				<-r.ShimGone() // the lock is another one now
 			}

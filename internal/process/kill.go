@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -98,18 +95,4 @@ func signal(id Identity, sig unix.Signal) error {
 		return nil
 	}
 	return err //nolint:wrapcheck // says what
-}
-
-// StopWanted gives the reason for which the run was asked to end, if it was; interrupted if the reason can't be read.
-func (r *Run) StopWanted() (Why, bool) { return stopWanted(r.dir) }
-
-func stopWanted(dir string) (Why, bool) {
-	why, err := os.Readlink(filepath.Join(dir, stopFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", false
-	}
-	if why := Why(why); err == nil && why.recorded() {
-		return why, true
-	}
-	return WhyInterrupted, true
 }

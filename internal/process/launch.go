@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"orch/internal/process/bundle"
 	"orch/internal/process/procfs"
 	"orch/internal/process/redact"
@@ -35,7 +37,7 @@ func Launch(ctx context.Context, shim []string, dir string, b Bundle) (*Run, err
 		return nil, fmt.Errorf("launch shim: %w", err)
 	}
 	defer func() { _ = stderr.Close() }()
-	read, write, err := os.Pipe()
+	read, write, err := channel()
 	if err != nil {
 		return nil, fmt.Errorf("launch shim: %w", err)
 	}
@@ -56,12 +58,28 @@ func Launch(ctx context.Context, shim []string, dir string, b Bundle) (*Run, err
 		_ = cmd.Wait() // the run directory says how it went
 		_ = write.Close()
 	}()
-	go func() { // more than the pipe holds waits for the shim to read, or to be gone
+	go func() { // more than the channel holds waits for the shim to read, or to be gone
 		_ = b.Send(write) // a shim that got less says so in the run directory
 		_ = write.Close()
 	}()
 	r.shimGone = gone
 	return r, nil
+}
+
+// channel is a pair of sockets and not a pipe: until the shim has protected itself, a pipe could be opened through /proc by
+// every process of the same user.
+func channel() (read, write *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a channel: %w", err)
+	}
+	read = os.NewFile(uintptr(pair[0]), "bundle")
+	if err := unix.SetNonblock(pair[1], true); err != nil { // so that closing it ends a write
+		_ = read.Close()
+		_ = unix.Close(pair[1])
+		return nil, nil, fmt.Errorf("make a channel: %w", err)
+	}
+	return read, os.NewFile(uintptr(pair[1]), "bundle"), nil
 }
 
 // waitExit waits until a process of this pid namespace is gone, or gives the cause of ctx or why it can't be waited for.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"orch/internal/process/durable"
 	"orch/internal/process/runlock"
 	"orch/internal/process/tempdir"
 )
@@ -35,16 +36,20 @@ const (
 // either keeps its name and everything in it or loses both: what is left of a deletion that was cut short, [Tidy] deletes.
 func (r *Run) Remove(ctx context.Context) error {
 	l, err := runlock.Exclusively(r.dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	var st State
+	switch {
+	case err == nil:
+		defer l.Release()
+		var done bool
+		if st, done, err = r.record(); err == nil && !done {
+			st, err = r.withoutShim(st)
+		}
+	case errors.Is(err, fs.ErrNotExist) && r.there():
+		st, err = r.State() // its lock was taken away
+	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("remove run: %w", ErrNoRun)
-	}
-	if err != nil {
+	default:
 		return fmt.Errorf("remove run: %w", err)
-	}
-	defer l.Release()
-	st, done, err := r.record()
-	if err == nil && !done {
-		st, err = r.withoutShim(st)
 	}
 	if err != nil {
 		return err
@@ -57,17 +62,41 @@ func (r *Run) Remove(ctx context.Context) error {
 			return err
 		}
 	}
-	aside, err := os.MkdirTemp(filepath.Dir(r.dir), oldPrefix+"*")
-	if err == nil {
-		err = unix.Rename(r.dir, aside) // in place of an empty one, which os.Rename refuses
-	}
-	if err != nil {
-		return fmt.Errorf("remove run: %w", err)
-	}
-	if err := tempdir.Remove(aside); err != nil {
+	return Discard(r.dir)
+}
+
+// Discard deletes a directory that is no run, or none any more.
+func Discard(dir string) error {
+	if err := tempdir.Discard(dir, oldPrefix); err != nil {
 		return fmt.Errorf("remove run: %w", err)
 	}
 	return nil
+}
+
+// Settle leaves a record of the end of a foreign run, for those who know that its pid namespace is gone. Without one its
+// directory could be removed only in another boot.
+func (r *Run) Settle(exit Exit) error {
+	l, err := runlock.Exclusively(r.dir)
+	if err != nil {
+		return fmt.Errorf("settle run: %w", err)
+	}
+	defer l.Release()
+	st, done, err := r.record()
+	if err == nil && !done {
+		st, err = r.withoutShim(st)
+	}
+	if err != nil || done {
+		return err
+	}
+	if st.Status != StatusForeign {
+		return fmt.Errorf("settle run: %w", ErrUnfinished)
+	}
+	return durable.WriteJSON(r.dir, exitFile, exit) //nolint:wrapcheck // says what
+}
+
+func (r *Run) there() bool {
+	_, err := os.Lstat(r.dir)
+	return err == nil
 }
 
 // Tidy deletes what was left in a directory of run directories by those who were killed while they made or deleted one.

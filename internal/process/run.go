@@ -29,6 +29,8 @@ var (
 	ErrHeld = runlock.ErrHeld
 	// ErrNoRun means that there is no such run directory.
 	ErrNoRun = errors.New("no run directory")
+
+	errNoLock = errors.New("its lock is gone")
 )
 
 // Status is what a run directory says about its run.
@@ -63,9 +65,6 @@ type State struct {
 
 // taken reports whether a shim was here.
 func (st State) taken() bool { return !st.PIDs.Shim.IsZero() || st.pidsLost || st.exitLost }
-
-// named reports whether the shim is known.
-func (st State) named() bool { return !st.PIDs.Shim.IsZero() }
 
 // over reports whether no shim adds anything any more.
 func (st State) over() bool {
@@ -140,8 +139,8 @@ func (r *Run) State() (State, error) {
 		}
 		return st, err
 	}
-	if errors.Is(err, fs.ErrNotExist) && st.named() && Probe(st.PIDs.Shim) == Dead {
-		return r.withoutShim(st) // the lock was taken away; nobody can hold it
+	if errors.Is(err, fs.ErrNotExist) && !st.PIDs.Shim.IsZero() {
+		return r.withoutLock(st)
 	}
 	if err != nil {
 		st.Status, st.Doubt = StatusUnknown, err
@@ -155,6 +154,24 @@ func (r *Run) State() (State, error) {
 		return st, err
 	}
 	return r.withoutShim(st)
+}
+
+// withoutLock judges a run by its shim itself: somebody took the lock away, and nobody else can hold it any more.
+func (r *Run) withoutLock(st State) (State, error) {
+	switch Probe(st.PIDs.Shim) {
+	case Alive:
+		st.Status = StatusAlive
+		return st, nil
+	case Dead:
+		st, done, err := r.record() // it may have left one just before
+		if err != nil || done {
+			return st, err
+		}
+		return r.withoutShim(st)
+	default:
+		st.Status, st.Doubt = StatusUnknown, errNoLock
+		return st, nil
+	}
 }
 
 // record reads what the shim left behind; done when it is a finished run.
@@ -291,73 +308,6 @@ func (r *Run) pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Stop asks the shim to end the run for a reason; the first reason given stands. It doesn't wait: Wait does. When the
-// shim is dead, Stop ends what is left of the run itself, of a foreign one as far as it can be seen from here, and where
-// the shim's pid is lost it ends the program. A pending run ends when its shim comes.
-func (r *Run) Stop(ctx context.Context, why Why) error {
-	st, err := r.State()
-	if err != nil {
-		return err
-	}
-	if st.Status == StatusFinished {
-		return nil
-	}
-	if err := writeStop(r.dir, why); err != nil {
-		if st.Status == StatusAlive && !st.PIDs.Shim.IsZero() {
-			return stopShim(st.PIDs.Shim) // without the reason
-		}
-		return err
-	}
-	// Only now: a shim that wrote pid.json before this look is signalled, and one that does it later sees the file.
-	st, err = r.State()
-	if err != nil {
-		return err
-	}
-	switch st.Status {
-	case StatusUnknown:
-		return fmt.Errorf("stop run: %w: %w", ErrUnknown, st.Doubt)
-	case StatusDead, StatusForeign:
-		return r.endRemains(ctx, st)
-	case StatusAlive:
-		switch {
-		case st.pidsLost:
-			return r.endMarked(ctx)
-		case st.PIDs.Shim.IsZero():
-			return nil
-		}
-		return stopShim(st.PIDs.Shim)
-	default:
-		return nil
-	}
-}
-
-func stopShim(shim Identity) error {
-	switch Probe(shim) {
-	case Unknown:
-		return ErrUnknown
-	case Dead:
-		return nil
-	default:
-	}
-	if err := signal(shim, unix.SIGTERM); err != nil {
-		return fmt.Errorf("stop run: %w", err)
-	}
-	return nil
-}
-
-// writeStop leaves the reason; one that is there already stays. It is the target of a link that leads nowhere: that is there
-// at once or not at all, and needs no room on a disk that is full.
-func writeStop(dir string, why Why) error {
-	err := os.Symlink(string(why), filepath.Join(dir, stopFile))
-	if err == nil || errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if _, gone := os.Lstat(dir); errors.Is(gone, fs.ErrNotExist) {
-		err = ErrNoRun
-	}
-	return fmt.Errorf("stop run: %w", err)
-}
-
 // Forbid gives up a run that no shim has taken: whatever shim comes later starts nothing. False when a shim was
 // faster, or somebody is deciding this very moment: look again.
 func (r *Run) Forbid() (bool, error) { return Forbid(r.dir) }
@@ -380,14 +330,16 @@ func Forbid(dir string) (bool, error) {
 	if errors.Is(err, ErrHeld) {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("forbid run: %w", err)
+	if err == nil {
+		defer l.Release()
 	}
-	defer l.Release()
+	unlocked := err
 	st, done, err := (&Run{dir: dir}).record()
 	switch {
 	case err != nil:
 		return false, err
+	case unlocked != nil && (!errors.Is(unlocked, fs.ErrNotExist) || !done && !st.taken()): // else decided even without it
+		return false, fmt.Errorf("forbid run: %w", unlocked)
 	case done:
 		return st.Exit.Why == WhyNeverStarted, nil
 	case st.taken():

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"orch/internal/process/durable"
 )
 
 const (
@@ -64,7 +66,7 @@ func plant(home *os.Root, records string, seed Seed) error {
 	}
 	sum := digest(content)
 	record := filepath.Join(records, digest([]byte(to)))
-	if before, err := os.ReadFile(record); err == nil && string(before) == sum {
+	if before, err := durable.ReadFile(record); err == nil && string(before) == sum {
 		return nil
 	}
 	if err := place(home, to, content); err != nil {

@@ -136,10 +136,13 @@ func (k *Keeper) remove(ctx context.Context, id uuid.UUID) (bool, error) {
 	if err == nil {
 		err = run.Remove(ctx)
 	}
+	if errors.Is(err, process.ErrNoRun) {
+		err = process.Discard(k.dir(id)) // its program may have left something there all the same
+	}
 	switch {
 	case errors.Is(err, process.ErrHeld), errors.Is(err, process.ErrUnfinished):
 		return false, nil
-	case err != nil && !errors.Is(err, process.ErrNoRun) && !errors.Is(err, os.ErrNotExist):
+	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return false, fmt.Errorf("remove run %s: %w", id, err)
 	}
 	if _, err := k.cfg.Pool.Exec(ctx, `update runs set removed_at = clock_timestamp() where id = $1 and removed_at is null`, id); err != nil {

@@ -44,6 +44,7 @@ type Breaker struct {
 	looks  int
 	last   time.Time
 	chosen uuid.UUID // the one that this look decides about
+	passed uuid.UUID // the one before, which others go before if it is still there
 	sight  Sight
 }
 
@@ -57,12 +58,12 @@ func (b *Breaker) Look(now time.Time, runs map[uuid.UUID]process.State) Sight {
 	seen.Opened, seen.Closed = mass && !b.open, !mass && b.open
 	switch {
 	case !mass:
-		b.open, b.looks, b.chosen = false, 0, uuid.Nil
+		b.open, b.looks, b.chosen, b.passed = false, 0, uuid.Nil, uuid.Nil
 	case !b.open:
 		b.open, b.looks, b.last = true, 1, now
 	case now.Sub(b.last) >= b.Every:
 		b.looks++
-		b.last, b.chosen = now, uuid.Nil
+		b.last, b.passed, b.chosen = now, b.chosen, uuid.Nil
 	}
 	b.sight = seen
 	return seen
@@ -96,7 +97,7 @@ func (b *Breaker) Allow(id uuid.UUID) bool {
 	if b.looks <= undecided {
 		return false
 	}
-	if b.chosen == uuid.Nil {
+	if b.chosen == uuid.Nil && id != b.passed {
 		b.chosen = id
 	}
 	return b.chosen == id

@@ -1,8 +1,8 @@
-// Package bundle carries to a shim, through a pipe, what is written nowhere: the environment of its program, and the
+// Package bundle carries to a shim, through a channel, what is written nowhere: the environment of its program, and the
 // values that must not appear in the log.
 //
-// Sent through a pipe it is in no file, in no command line, and in no /proc/<pid>/environ that an agent of the same user
-// could read. It is one frame: a length, the content, and a checksum, so that a sender that dies on the way is told from
+// Sent through a pair of sockets it is in no file, in no command line, and in nothing below /proc/<pid> that an agent of the
+// same user could open. It is one frame: a length, the content, and a checksum, so that a sender that dies on the way is told from
 // one that was done.
 package bundle
 

@@ -21,9 +21,9 @@ func receive() (process.Bundle, error) {
 		return process.Bundle{}, fmt.Errorf("%w: %w", bundle.ErrNotWhole, err)
 	}
 	var is unix.Stat_t
-	if err := unix.Fstat(fd, &is); err != nil || is.Mode&unix.S_IFMT != unix.S_IFIFO {
+	if err := unix.Fstat(fd, &is); err != nil || is.Mode&unix.S_IFMT != unix.S_IFSOCK && is.Mode&unix.S_IFMT != unix.S_IFIFO {
 		_ = unix.Close(fd)
-		return process.Bundle{}, fmt.Errorf("%w: standard input is no pipe of orch's", bundle.ErrNotWhole)
+		return process.Bundle{}, fmt.Errorf("%w: standard input isn't orch's", bundle.ErrNotWhole)
 	}
 	// Only what doesn't block can be given up.
 	if err := unix.SetNonblock(fd, true); err != nil {

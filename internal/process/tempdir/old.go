@@ -1,6 +1,7 @@
 package tempdir
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Remove deletes a directory and everything in it, as Empty does.
@@ -21,6 +24,20 @@ func Remove(dir string) error {
 		return fmt.Errorf("remove directory: %w", err)
 	}
 	return nil
+}
+
+// Discard takes a directory's name away, for one with a prefix, and then deletes it; one that isn't there is no error. A new
+// name takes no room, as a new directory to put it into would: on a full disk this is what makes some.
+func Discard(dir, prefix string) error {
+	aside := filepath.Join(filepath.Dir(dir), prefix+rand.Text())
+	err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, aside, unix.RENAME_NOREPLACE)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("take %s away: %w", filepath.Base(dir), err)
+	}
+	return Remove(aside)
 }
 
 // RemoveOld deletes what is in a directory, has a name that begins with one of the prefixes, and was last changed longer
