@@ -53,8 +53,8 @@ type grammar struct {
 	Queue   queueCommand   `cmd:"" help:"Show what runs and what waits."`
 	Why     whyCommand     `cmd:"" help:"Say why a task is where it is, and who has the next step."`
 	Agent   agentCommand   `cmd:"" help:"List agents."`
-	Pause   pauseCommand   `cmd:"" help:"Begin nothing more in a lane, for a repository or by an agent."`
-	Resume  resumeCommand  `cmd:"" help:"Let a paused lane or repository go on."`
+	Pause   pauseCommand   `cmd:"" help:"Begin nothing more in a lane, for a repository or by an agent (its fallback takes over)."`
+	Resume  resumeCommand  `cmd:"" help:"Let a paused lane, repository or agent go on."`
 	Migrate migrateCommand `cmd:"" help:"Bring the database's schema up to date, or say how it is."`
 	Data    rootCommand    `cmd:"" name:"root" help:"Show whether data root and database belong together, and mend that after a restore."`
 	Doctor  doctorCommand  `cmd:"" help:"Check database, data root, repositories, agents and disk, and say what to do."`
@@ -69,6 +69,7 @@ type session struct {
 	hurry  <-chan struct{} // closed by the second stop signal
 	global *grammar
 	cfg    *config.Config
+	served bool // by a server that goes on when the command has ended
 	// warnings name variables of the environment that look like orch's and aren't.
 	warnings []string
 }

@@ -9,7 +9,7 @@ import (
 type heldFlags struct {
 	Lane  string `required:"" xor:"held" help:"A lane: agents, merge or system." placeholder:"NAME"`
 	Repo  string `required:"" xor:"held" help:"A repository." placeholder:"NAME"`
-	Agent string `required:"" xor:"held" help:"An agent; its fallback takes over." placeholder:"NAME"`
+	Agent string `required:"" xor:"held" help:"An agent of orch.yaml." placeholder:"NAME"`
 }
 
 func (f heldFlags) lane() *string  { return given(f.Lane) }

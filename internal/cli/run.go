@@ -183,20 +183,23 @@ func (s *session) conclude(d api.TaskDetail, repo string) error {
 	if reason == "" {
 		reason = "it was cancelled"
 	}
-	return &exitError{exitFailed, fmt.Errorf("%s did not land: %s%s", t.Key, terminal.Printable(reason), keptLine(d, repo))}
+	return &exitError{exitFailed, fmt.Errorf("%s did not land: %s%s", t.Key, terminal.Printable(reason), keptLine(d, repo, s.served))}
 }
 
 // keptLine says where the work of a task is that didn't land, and how it could go on.
-func keptLine(d api.TaskDetail, repo string) string {
-	line := ""
+func keptLine(d api.TaskDetail, repo string, served bool) string {
+	line, first := "", "orch serve, then "
+	if served {
+		first = ""
+	}
 	if ref := words.SalvageRef(d.Events); ref != "" {
 		line = fmt.Sprintf("\nIts work is kept: git -C %s log %s", repo, ref)
 	}
 	if words.Asks(d.Task) {
-		return line + fmt.Sprintf("\nTo answer: orch serve, then orch task answer %s \"…\"", d.Task.Key)
+		return line + fmt.Sprintf("\nTo answer: %sorch task answer %s \"…\"", first, d.Task.Key)
 	}
 	if d.Task.State == api.TaskBlocked {
-		line += "\nTo let it go on: orch serve, then orch task retry " + d.Task.Key
+		line += "\nTo let it go on: " + first + "orch task retry " + d.Task.Key
 	}
 	return line
 }
@@ -214,6 +217,7 @@ func (s *session) withServer(fn func(ctx context.Context, server *client.Client)
 	server, err := client.Dial(s.ctx, s.clientConfig())
 	if err == nil {
 		defer server.Close()
+		s.served = true
 		return fn(s.ctx, server)
 	}
 	if !errors.Is(err, client.ErrNoServer) || s.cfg.HTTP.URL != "" {

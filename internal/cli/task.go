@@ -174,6 +174,9 @@ func (s *session) showTask(d api.TaskDetail) {
 	}
 	if j := d.Job; j != nil {
 		s.print("  job %d (%s) is %s%s", j.ID, j.Kind, j.State, words.Job(*j))
+		if waits := words.WaitsFor(j, d.Paused); waits != "" && j.State == api.JobQueued {
+			s.print("  %s", waits)
+		}
 	}
 	for _, p := range d.Paused {
 		s.print("  %s", words.Paused(p))

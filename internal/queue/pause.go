@@ -115,10 +115,11 @@ with recursive waiting (lane) as (
 		select lane from jobs where state = 'queued' and lane > w.lane order by lane limit 1) next)
 select pg_notify('` + ChannelJobs + `', lane) from waiting where ` + db.NotifyRoom
 
-// dueSQL makes jobs due that wait for $1. One that somebody has locked is about to move anyway.
+// dueSQL makes jobs due that wait for any agent: it may be the fallback of the one they name. One that somebody has locked
+// is about to move anyway.
 const dueSQL = `
 update jobs set run_at = clock_timestamp() where id in (
-	select id from jobs where state = 'queued' and phase = $1 and run_at > clock_timestamp() for update skip locked)`
+	select id from jobs where state = 'queued' and phase like '` + waitingForAgent + `%' and run_at > clock_timestamp() for update skip locked)`
 
 // Resume ends a pause and wakes the workers. It answers false when there was none.
 func (q *Queue) Resume(ctx context.Context, scope PauseScope, name string) (bool, error) {
@@ -135,7 +136,7 @@ func (q *Queue) Resume(ctx context.Context, scope PauseScope, name string) (bool
 			return err
 		}
 		if scope == PauseAgent {
-			if _, err := tx.Exec(ctx, dueSQL, WaitingForAgent(name)); err != nil {
+			if _, err := tx.Exec(ctx, dueSQL); err != nil {
 				return err
 			}
 		}

@@ -231,14 +231,15 @@ func TestPauseIsWrittenWithTheRunThatCausedIt(t *testing.T) {
 	equal(t, "paused", b.agentPause("coder") == nil, true)
 }
 
-func TestResumeWakesWhoWaitsForTheAgent(t *testing.T) {
+// Who waits for another agent is woken, too: the one that goes on may be its fallback.
+func TestResumeWakesWhoWaitsForAnAgent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
 	var jobs []int64
-	for _, agent := range []string{"coder", "tester", "coder"} {
+	for _, waits := range []string{queue.WaitingForAgent("coder"), "gate_approval", queue.WaitingForAgent("tester")} {
 		lease := b.running(queue.Insert{})
 		jobs = append(jobs, lease.Job().ID)
-		b.no(b.release(lease, queue.Release{After: time.Hour, WaitingFor: queue.WaitingForAgent(agent)}))
+		b.no(b.release(lease, queue.Release{After: time.Hour, WaitingFor: waits}))
 	}
 	b.pause(queue.PauseAgent, "coder")
 	heard := b.listen(queue.ChannelJobs)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -251,7 +252,15 @@ func (h *Handler) started(ctx context.Context, t task.Task) (bool, error) {
 // is there already goes on in its own.
 func (h *Handler) runAgent(ctx context.Context, w *work) (AgentResult, error) {
 	data := promptData(w.task, w.pipeline)
-	text, err := prompt.Render(w.stage.Prompt, data)
+	answered, err := h.answers(ctx, w.task)
+	if err != nil {
+		return AgentResult{}, err
+	}
+	begins := data // who goes on knows the answers
+	if answered != "" {
+		begins.Feedback = strings.TrimSpace(begins.Feedback + "\n\n" + answered)
+	}
+	text, err := prompt.Render(w.stage.Prompt, begins)
 	if err != nil {
 		return AgentResult{}, queue.Terminal("prompt", err)
 	}

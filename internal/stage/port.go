@@ -95,6 +95,8 @@ type AgentResult struct {
 	Pause *Pause
 	// Fallback is the agent that takes over at once; empty = none.
 	Fallback string
+	// WaitingFor is what the job waits for until RetryAfter is over; empty = that Pause ends.
+	WaitingFor string
 }
 
 // Pause holds an agent back for all tasks.

@@ -221,7 +221,10 @@ func (h *Handler) giveBack(ctx context.Context, w *work) error {
 		release.Recovery = true
 	default:
 		release.After = max(release.After, defaultPause)
-		if w.ran.Pause != nil {
+		switch {
+		case w.ran.WaitingFor != "":
+			release.WaitingFor = w.ran.WaitingFor
+		case w.ran.Pause != nil:
 			release.WaitingFor = queue.WaitingForAgent(w.ran.Pause.Agent)
 		}
 	}

@@ -55,6 +55,13 @@ func (s *Store) goOn(ctx context.Context, doing, key, actor, note string, fits f
 	return moved.Task, nil
 }
 
+// FactAsked is the fact of an EventAnswered that says what was asked.
+const FactAsked = "asked"
+
+// maxTold bounds what the next prompt says once a person has said something, which is never cut: more than one may say at
+// once, with what was there before.
+const maxTold = 96 << 10
+
 func (s *Store) retryTx(ctx context.Context, tx pgx.Tx, t Task, actor, note string) (Moved, error) {
 	pipeline, err := s.Pipeline(ctx, t)
 	if err != nil {
@@ -68,12 +75,16 @@ func (s *Store) retryTx(ctx context.Context, tx pgx.Tx, t Task, actor, note stri
 	if t.ReasonCode == CodeNeedsInput && note != "" {
 		kind = EventAnswered
 	}
-	err = appendEventTx(ctx, tx, t.ID, actor, kind, note, facts{"stage": t.Stage, "round": t.Round, "code": t.ReasonCode})
+	data := facts{"stage": t.Stage, "round": t.Round, "code": t.ReasonCode}
+	if kind == EventAnswered {
+		data[FactAsked] = t.Reason
+	}
+	err = appendEventTx(ctx, tx, t.ID, actor, kind, note, data)
 	if err != nil {
 		return Moved{}, err
 	}
 	if note != "" || t.ReasonCode == CodeNeedsInput {
-		t.Feedback = Clean(joinText(t.Feedback, noteText(t, note)), MaxText)
+		t.Feedback = Clean(joinText(t.Feedback, noteText(t, note)), maxTold)
 	}
 	if t.ReasonCode == CodeRoundsExhausted {
 		return s.backTx(ctx, tx, t, pipeline, row.Back, Return{Actor: actor, Reason: "one more round was granted"})

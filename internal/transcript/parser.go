@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 )
 
 // Parser keeps what a program has said, from its output. It is for one goroutine at a time.
@@ -32,25 +33,36 @@ type format interface {
 	line(text string)
 }
 
+// Lines that orch itself writes between the output of a repository's setup command and that of the agent. What the former
+// printed, which runs code of the branch, is no word of the agent.
+const (
+	SetupDone   = "orch: the setup command is done"
+	SetupFailed = "orch: the setup command failed" // begins the line
+)
+
 // New makes a parser; with a format that is None or unknown it hears nothing.
 func New(f Format) *Parser {
 	s := &state{}
 	p := &Parser{state: s}
-	reader := reader(f, s)
-	if reader == nil {
+	heard := reader(f, s)
+	if heard == nil {
 		return p
 	}
-	p.lines.want = shapeOf(reader.wanted())
+	p.lines.want = shapeOf(heard.wanted())
 	p.lines.event = func(raw []byte) {
 		s.said.Lines++
-		if !reader.event(raw) {
+		if !heard.event(raw) {
 			s.said.Bad++
 		}
 	}
 	p.lines.plain = func(raw []byte) {
 		s.said.Lines++
-		if text := printable(raw); text != "" {
-			reader.line(text)
+		switch text := printable(raw); {
+		case text == SetupDone, strings.HasPrefix(text, SetupFailed):
+			*s = state{said: Said{Lines: s.said.Lines}, changed: true}
+			heard = reader(f, s)
+		case text != "":
+			heard.line(text)
 		}
 	}
 	return p

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -168,23 +167,28 @@ func (r Reader) CountAgentRuns(ctx context.Context, taskID int64) (int, error) {
 	return n, nil
 }
 
-// InARow counts how many of an agent's newest ends, of all tasks and roots, are this outcome without another one between;
-// not above 10, which is enough to know that it goes on.
+// InARow counts how often in a row an agent met this outcome, in all tasks and roots, by its newest ends; not above 10, which
+// is enough to know that it goes on. Runs that lived at the same time met it together, once.
 func (r Reader) InARow(ctx context.Context, agent string, o outcome.Outcome) (int, error) {
-	const most = 10
-	rows, err := r.pool.Query(ctx, `select coalesce(outcome, '') from runs
+	const most, looked = 10, 100
+	rows, err := r.pool.Query(ctx, `select coalesce(outcome, ''), created_at, finished_at from runs
 		where agent = $1 and purpose = 'agent' and state = 'finished' and outcome <> 'never_started'
-		order by finished_at desc, id desc limit $2`, agent, most)
+		order by finished_at desc, id desc limit $2`, agent, looked)
 	if err != nil {
 		return 0, fmt.Errorf("read ends of agent %s: %w", agent, err)
 	}
-	ends, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	n, over := 0, false
+	var end string
+	var began, ended, next time.Time
+	_, err = pgx.ForEachRow(rows, []any{&end, &began, &ended}, func() error {
+		over = over || end != string(o)
+		if !over && n < most && (n == 0 || ended.Before(next)) {
+			n, next = n+1, began
+		}
+		return nil
+	})
 	if err != nil {
 		return 0, fmt.Errorf("read ends of agent %s: %w", agent, err)
-	}
-	n := slices.IndexFunc(ends, func(end string) bool { return end != string(o) })
-	if n < 0 {
-		n = len(ends)
 	}
 	return n, nil
 }

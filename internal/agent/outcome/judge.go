@@ -16,7 +16,7 @@ const (
 	// SetupFailedCode tells, together with SetupFailedMark, that the program wasn't even started.
 	SetupFailedCode = 125
 	// SetupFailedMark begins the last line of a run in which the command that prepares the workspace failed.
-	SetupFailedMark = "orch: the setup command failed"
+	SetupFailedMark = transcript.SetupFailed
 	// NotFoundMark begins the last line of a run in which there was no program to start after that.
 	NotFoundMark = "orch: the agent's program can't be started"
 
@@ -26,7 +26,7 @@ const (
 	codeSignal        = 128 // plus the signal's number
 
 	maxDetail   = 2 << 10
-	maxQuestion = 4 << 10
+	maxQuestion = 4000 // with a few words before it, it has room in a task's reason
 )
 
 // Judge says what the end of a run means. tail is the end of the output as it is; one of TailBytes or more may begin in

@@ -128,8 +128,11 @@ func commandRefusal(line string) Outcome {
 	switch {
 	case matches(`disk quota`, line):
 		return ""
-	case matches(`please run /login|invalid api key|api key not valid`, line),
-		hasCode(line, 401) && matches(`unauthorized|authentication|api.?key`, line):
+	case matches(`please run /login|invalid api key|api key not valid`, line):
+		return Auth
+	case matches(`\b(?:want(?:ed|s)?|expect(?:ed|s)?|assert\w*|(?-i:FAIL(?:ED)?))\b`, line):
+		return "" // a test tells of what it tests
+	case hasCode(line, 401) && matches(`unauthorized|authentication|api.?key`, line):
 		return Auth
 	case matches(`hit your (?:\w+ )?limit|usage limit (?:reached|exceeded)|insufficient[ _]quota|quota (?:exceeded|exhausted)|`+
 		`exceeded your (?:\w+ )?quota|credit balance is too low|out of credits|insufficient credits`, line):
@@ -256,7 +259,7 @@ func number(word string) int {
 	return value
 }
 
-// plainLines are the last lines of an output that aren't JSON, without their colours.
+// plainLines are the last lines of an agent's output that aren't JSON, without their colours.
 func plainLines(tail []byte) []string {
 	if len(tail) >= TailBytes {
 		if at := bytes.IndexByte(tail, '\n'); at >= 0 {
@@ -269,7 +272,10 @@ func plainLines(tail []byte) []string {
 	var lines []string
 	for line := range strings.SplitSeq(strings.ToValidUTF8(string(tail), ""), "\n") {
 		line = strings.TrimSpace(strings.ReplaceAll(colour.ReplaceAllString(line, ""), "\x00", ""))
-		if line != "" && line[0] != '{' {
+		switch {
+		case line == transcript.SetupDone:
+			lines = nil
+		case line != "" && line[0] != '{':
 			lines = append(lines, line)
 		}
 	}

@@ -204,8 +204,9 @@ func AfterSetup(setup string, argv []string) []string {
 		return argv
 	}
 	script := fmt.Sprintf(`setup=$1; shift
-sh -c "$setup" </dev/null || { code=$?; echo "%s with exit code $code" >&2; exit %d; }
+sh -c "$setup" </dev/null || { code=$?; printf '\n%%s\n' "%s with exit code $code" >&2; exit %d; }
+printf '\n%%s\n' "%s"
 %s
-exec "$@"`, outcome.SetupFailedMark, outcome.SetupFailedCode, missing)
+exec "$@"`, outcome.SetupFailedMark, outcome.SetupFailedCode, transcript.SetupDone, missing)
 	return append([]string{"sh", "-c", script, "sh", setup}, argv...)
 }

@@ -98,7 +98,7 @@ func (l Limits) Over(s Spent, key string) (Over, bool) {
 		return Over{Code: CodeRun, Reason: fmt.Sprintf("its last run%s used %s, more than the %s that one may (%s): "+
 			"look at what it did with `orch task show %s`, then let it go on with `orch task retry %s`", by(s.LastAgent), used, limit, name, key, key)}, true
 	}
-	const later = "it goes on at 00:00 UTC, or when the limit is raised in orch.yaml"
+	const later = "it goes on at 00:00 UTC, or within ten minutes of a higher limit in orch.yaml"
 	if used, limit, name, over := l.Agent.reached(s.Agent); over {
 		return Over{Code: CodeDay, Waits: true, Reason: fmt.Sprintf("today's runs of agent %s have used %s of %s (agents.%s.%s_day): %s",
 			l.AgentName, used, limit, l.AgentName, name, later)}, true

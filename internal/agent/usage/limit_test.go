@@ -61,19 +61,19 @@ func TestOver(t *testing.T) {
 			usage.Limits{Day: usage.Limit{CostUSD: new(25.0)}},
 			usage.Spent{Day: usage.Usage{CostUSD: 25.1}},
 			usage.CodeDay,
-			"today's runs have used 25.10 of 25.00 USD (budgets.day.max_cost_usd): it goes on at 00:00 UTC, or when the limit is raised in orch.yaml",
+			"today's runs have used 25.10 of 25.00 USD (budgets.day.max_cost_usd): it goes on at 00:00 UTC, or within ten minutes of a higher limit in orch.yaml",
 		},
 		"runs of the day": {
 			usage.Limits{Day: usage.Limit{Runs: new(3)}},
 			usage.Spent{Day: usage.Usage{Runs: 3}},
 			usage.CodeDay,
-			"today's runs have used 3 of 3 runs (budgets.day.max_runs): it goes on at 00:00 UTC, or when the limit is raised in orch.yaml",
+			"today's runs have used 3 of 3 runs (budgets.day.max_runs): it goes on at 00:00 UTC, or within ten minutes of a higher limit in orch.yaml",
 		},
 		"an agent's day": {
 			usage.Limits{Agent: usage.Limit{CostUSD: new(1.0)}, AgentName: "coder"},
 			usage.Spent{Agent: usage.Usage{CostUSD: 1}},
 			usage.CodeDay,
-			"today's runs of agent coder have used 1.00 of 1.00 USD (agents.coder.max_cost_usd_day): it goes on at 00:00 UTC, or when the limit is raised in orch.yaml",
+			"today's runs of agent coder have used 1.00 of 1.00 USD (agents.coder.max_cost_usd_day): it goes on at 00:00 UTC, or within ten minutes of a higher limit in orch.yaml",
 		},
 		"what a person has to do comes first": {
 			usage.Limits{Task: usage.Limit{CostUSD: new(1.0)}, Day: usage.Limit{CostUSD: new(1.0)}},

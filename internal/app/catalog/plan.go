@@ -40,6 +40,8 @@ type Plan struct {
 	Pipeline flow.Pipeline
 	// Agents are those of the pipeline and those who take over from them. Their time limits are as they hold: zero is none.
 	Agents map[string]orchyaml.Agent
+	// OwnAgent is the name of the one that the task brought along: other tasks' are other programs of the same name.
+	OwnAgent string
 	// Limits are those of any agent; LimitsOf knows more.
 	Limits usage.Limits
 	Setup  string
@@ -83,6 +85,7 @@ func (c *Catalog) adhocPlan(ctx context.Context, t task.Task, own Adhoc) (Plan, 
 		}
 		p.enlist(file, name)
 	} else {
+		p.OwnAgent = name
 		p.Agents[name] = orchyaml.Agent{
 			Name: name, Preset: orchyaml.PresetCommand, Command: orchyaml.Command{Shell: own.AgentCommand}, Timeout: adhocTimeout(own),
 			Env: own.Env, MaxCostUSD: file.Budgets.Run.MaxCostUSD, MaxTokens: file.Budgets.Run.MaxTokens,

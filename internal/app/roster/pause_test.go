@@ -27,7 +27,7 @@ func TestQuotaPausesTheAgentForAllTasksAndGoesOnByItself(t *testing.T) {
 	if err := w.work(); err != nil {
 		t.Fatal(err)
 	}
-	if waits, job := w.waitsFor(first), w.job(first); waits != "agent_paused:coder" || job.Attempt != 0 || time.Until(job.RunAt) < 50*time.Minute {
+	if waits, job := w.waitsFor(first), w.job(first); waits != "agent_paused:coder" || job.Attempt != 0 || time.Until(job.RunAt) < lookAgain-time.Minute {
 		t.Errorf("the first waits for %q until %s, attempt %d", waits, job.RunAt, job.Attempt)
 	}
 	var snooze *queue.SnoozeError

@@ -7,6 +7,7 @@ import (
 
 	"orch/internal/agent"
 	"orch/internal/agent/outcome"
+	"orch/internal/queue"
 	"orch/internal/stage"
 )
 
@@ -23,9 +24,11 @@ func (r *Roster) result(ctx context.Context, run stage.AgentRun, res agent.Resul
 	if !res.Outcome.Pauses() {
 		return ran, nil
 	}
+	plan, unplanned := r.cfg.Catalog.Plan(ctx, run.Task)
+	own := unplanned == nil && ran.Agent == plan.OwnAgent
 	pause := stage.Pause{Agent: ran.Agent, Code: ran.Outcome, Reason: reason(run, res)}
 	if res.Outcome.UntilReset() {
-		until, err := r.reset(ctx, ran.Agent, res)
+		until, err := r.reset(ctx, ran.Agent, own, res)
 		if err != nil {
 			return stage.AgentResult{}, err
 		}
@@ -34,25 +37,44 @@ func (r *Roster) result(ctx context.Context, run stage.AgentRun, res agent.Resul
 		}
 		ran.RetryAfter = time.Until(until)
 	}
+	if own {
+		return ran, nil // what it met is no other task's matter
+	}
 	ran.Pause = &pause
-	fallback, err := r.fallback(ctx, run, ran.Agent)
+	if unplanned != nil {
+		return ran, nil //nolint:nilerr // an edit took it away; the next start says so
+	}
+	chain := chainOf(plan, run.Agent)
+	paused, err := r.paused(ctx, chain)
 	if err != nil {
 		return stage.AgentResult{}, err
 	}
-	if fallback != "" {
-		ran.Fallback, ran.Retry = fallback, stage.RetryGiven
+	paused[ran.Agent] = queue.Pause{Until: orNil(pause.Until)}
+	for _, entry := range chain {
+		if _, is := paused[entry.Name]; !is {
+			ran.Fallback, ran.Retry = entry.Name, stage.RetryGiven
+			return ran, nil
+		}
+	}
+	if res.Outcome.UntilReset() && len(chain) > 0 { // whichever of them may go on first
+		waits := rest(chain, paused, time.Now())
+		ran.RetryAfter, ran.WaitingFor = waits.After, waits.WaitingFor
 	}
 	return ran, nil
 }
 
-// reset is when an agent can go on that met a limit: as it said, or after a while that grows from one time to the next.
-func (r *Roster) reset(ctx context.Context, name string, res agent.Result) (time.Time, error) {
+// reset is when an agent can go on that met a limit: as it said, or after a while that grows from one time to the next. It
+// doesn't for one that a task brought along: what others of that name met says nothing.
+func (r *Roster) reset(ctx context.Context, name string, own bool, res agent.Result) (time.Time, error) {
 	if res.ResetAt != nil && !res.ResetAt.IsZero() {
 		return *res.ResetAt, nil
 	}
-	row, err := r.cfg.Runs.InARow(ctx, name, res.Outcome)
-	if err != nil {
-		return time.Time{}, err
+	row := 1
+	if !own {
+		var err error
+		if row, err = r.cfg.Runs.InARow(ctx, name, res.Outcome); err != nil {
+			return time.Time{}, err
+		}
 	}
 	ended := res.Exit.FinishedAt
 	if ended.IsZero() {
@@ -61,23 +83,12 @@ func (r *Roster) reset(ctx context.Context, name string, res agent.Result) (time
 	return ended.Add(res.Outcome.Wait(max(row-1, 0))), nil
 }
 
-// fallback is the agent that can take over at once from one that is about to be paused; empty when there is none.
-func (r *Roster) fallback(ctx context.Context, run stage.AgentRun, from string) (string, error) {
-	plan, err := r.cfg.Catalog.Plan(ctx, run.Task)
-	if err != nil {
-		return "", nil //nolint:nilerr // an edit took it away; the next start says so
+// orNil is nil for a time that isn't set.
+func orNil(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
 	}
-	chain := chainOf(plan, run.Agent)
-	paused, err := r.paused(ctx, chain)
-	if err != nil {
-		return "", err
-	}
-	for _, entry := range chain {
-		if _, is := paused[entry.Name]; !is && entry.Name != from {
-			return entry.Name, nil
-		}
-	}
-	return "", nil
+	return &at
 }
 
 // reason is a sentence for people who wonder why the agent is paused.

@@ -133,8 +133,8 @@ func (r *Roster) paused(ctx context.Context, chain []orchyaml.Agent) (map[string
 	return paused, nil
 }
 
-// rest is how long a job waits of which all agents are paused. Who resumes the first one wakes it.
-func rest(chain []orchyaml.Agent, paused map[string]queue.Pause, now time.Time) error {
+// rest is how long a job waits of which all agents are paused. Who resumes one wakes it.
+func rest(chain []orchyaml.Agent, paused map[string]queue.Pause, now time.Time) *queue.SnoozeError {
 	after := lookAgain
 	for _, entry := range chain {
 		if until := paused[entry.Name].Until; until != nil {

@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"orch/api"
 	"orch/internal/httpapi"
@@ -113,7 +114,8 @@ func (a Tasks) RetryTask(ctx context.Context, key, actor, note string) (api.Task
 	case errors.Is(err, task.ErrNotFound):
 		return api.Task{}, httpapi.NotFound("task " + key)
 	case errors.Is(err, task.ErrNotBlocked):
-		return api.Task{}, httpapi.Conflict("task_not_blocked", "the task isn't blocked: there is nothing to retry")
+		return api.Task{}, httpapi.Conflict("task_not_blocked",
+			fmt.Sprintf("task %s isn't blocked: there is nothing to retry; `orch why %s` says what it waits for", key, key))
 	}
 	return a.gone(ctx, t, err)
 }
@@ -126,7 +128,7 @@ func (a Tasks) AnswerTask(ctx context.Context, key, actor, answer string) (api.T
 		return api.Task{}, httpapi.NotFound("task " + key)
 	case errors.Is(err, task.ErrNotAsking):
 		return api.Task{}, httpapi.Conflict("task_not_asking",
-			"the task doesn't ask anything: a hint for the agent of a blocked task goes with `orch task retry --note`")
+			fmt.Sprintf("task %s asks nothing, or was answered already: a hint for the agent of a blocked task goes with `orch task retry %s --note …`", key, key))
 	}
 	return a.gone(ctx, t, err)
 }

@@ -21,8 +21,10 @@ type Plain struct {
 
 	mu    sync.Mutex
 	doing string
-	stop  chan struct{}
-	done  chan struct{}
+	// held is what the task waited for at the last look, told what was said of that.
+	held, told string
+	stop       chan struct{}
+	done       chan struct{}
 }
 
 // NewPlain starts the clock of the progress line; Close ends it.
@@ -61,7 +63,34 @@ func (p *Plain) Close() {
 }
 
 // Now implements Reporter.
-func (p *Plain) Now(d api.TaskDetail) { p.set(doing(d)) }
+func (p *Plain) Now(d api.TaskDetail) {
+	p.set(doing(d))
+	held := heldBy(d)
+	if held != "" && held == p.held && held != p.told { // by now what came before it was shown
+		p.say("waits: %s", held)
+		p.told = held
+	}
+	p.held = held
+}
+
+// heldBy says what keeps a task's job back, that may be for hours; empty when nothing does. It is the same each time.
+func heldBy(d api.TaskDetail) string {
+	j := d.Job
+	if j == nil || j.State != api.JobQueued || atRest(d.Task) {
+		return ""
+	}
+	var held []string
+	for _, p := range d.Paused {
+		held = append(held, fmt.Sprintf("%s is paused: %s (%#q)", words.Held(p.Scope, p.Name), words.PausedFor(p), words.Resume(p)))
+	}
+	if len(held) > 0 {
+		return strings.Join(held, "; ")
+	}
+	if waits := words.WaitsFor(j, d.Paused); waits != "" {
+		return waits + " It is looked at again at " + words.Clock(j.RunAt) + "."
+	}
+	return ""
+}
 
 // set says what the progress line tells from now on.
 func (p *Plain) set(doing string) {
@@ -78,6 +107,8 @@ func doing(d api.TaskDetail) string {
 		what = "cleaning up"
 	case d.Task.WaitingFor != nil && *d.Task.WaitingFor != "":
 		what = "waiting for " + strings.ReplaceAll(*d.Task.WaitingFor, "_", " ")
+	case heldBy(d) != "":
+		what = "waits"
 	case d.Job != nil && d.Job.Phase != nil && *d.Job.Phase != "":
 		what = words.Phase(*d.Job.Phase)
 	case d.Job != nil && d.Job.State == api.JobRunning:

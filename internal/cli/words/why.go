@@ -50,7 +50,7 @@ func jobWhy(d api.TaskDetail) []string {
 	if j.ErrorCode != nil {
 		lines = append(lines, "The last attempt ended with "+*j.ErrorCode+": "+terminal.Printable(FirstLine(orZero(j.Error))))
 	}
-	if waits := waitsFor(j, d.Paused); waits != "" {
+	if waits := WaitsFor(j, d.Paused); waits != "" {
 		lines = append(lines, waits)
 	}
 	if wait := time.Until(j.RunAt); wait > time.Second {
@@ -64,8 +64,8 @@ func jobWhy(d api.TaskDetail) []string {
 	return lines
 }
 
-// waitsFor says what a queued job has given way to; what is paused is said elsewhere.
-func waitsFor(j *api.Job, paused []api.Pause) string {
+// WaitsFor says what a queued job has given way to; what is paused is said elsewhere.
+func WaitsFor(j *api.Job, paused []api.Pause) string {
 	phase := orZero(j.Phase)
 	agent, isAgent := strings.CutPrefix(phase, "agent_paused:")
 	switch {
@@ -74,7 +74,11 @@ func waitsFor(j *api.Job, paused []api.Pause) string {
 	case isAgent:
 		return "Agent " + terminal.Printable(agent) + ", which was paused, is to begin it."
 	case phase == "budget_day":
-		return "Today's budget is used up: it goes on at 00:00 UTC, or when the budget is raised in orch.yaml (`orch agent list` shows what was used)."
+		return "Today's budget is used up: it goes on at 00:00 UTC, or within ten minutes of a higher budget in orch.yaml (`orch agent list` shows what was used)."
+	case phase == "quota":
+		return "The quota of its agent is used up."
+	case phase == "rate_limited":
+		return "Its agent was asked to slow down."
 	case phase == "disk_space":
 		return "It waits for room on the disk."
 	case phase == "run_elsewhere":
