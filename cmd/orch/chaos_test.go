@@ -63,7 +63,7 @@ func newChaos(t *testing.T) *chaos {
 	t.Helper()
 	c := &chaos{
 		t: t, kinds: map[string]chaosKind{}, hit: map[string]bool{}, shot: map[uuid.UUID]string{},
-		tasks: number(t, "ORCH_CHAOS_TASKS", 2*len(chaosKinds)), seconds: time.Duration(number(t, "ORCH_CHAOS_SECONDS", 15)) * time.Second,
+		tasks: number(t, "ORCH_CHAOS_TASKS", len(chaosKinds)), seconds: time.Duration(number(t, "ORCH_CHAOS_SECONDS", 8)) * time.Second,
 	}
 	flood := "50M"
 	if c.tasks >= 100 {
@@ -123,7 +123,7 @@ func (c *chaos) repositories() string {
 
 func (c *chaos) addTasks() {
 	c.t.Helper()
-	kinds := slices.Clone(chaosKinds)
+	kinds := slices.DeleteFunc(slices.Clone(chaosKinds), func(k chaosKind) bool { return k.slow && c.tasks < 2*len(chaosKinds) })
 	for n := range c.tasks {
 		k := kinds[n%len(kinds)]
 		task, err := c.s.client.CreateTask(c.t.Context(), api.NewTask{Repo: &k.repo, Title: k.name})

@@ -8,6 +8,7 @@ type chaosKind struct {
 	repo string // each has an agent of its own
 	ends string // the state of the task, or the reason for which it is blocked
 	once bool   // one task of it is enough
+	slow bool   // it takes a minute, and is left to the long form
 	act  string // what the agent does, in shell
 }
 
@@ -33,7 +34,7 @@ say; work; say; ends 0`},
 say; sleep 0.3; ends 0`},
 	{name: "fails after its work", repo: "app", ends: "agent_failed", act: `
 say; work; sleep 0.3; say; ends 1`},
-	{name: "is out of quota", repo: "meter", ends: "done", act: `
+	{name: "is out of quota", repo: "meter", ends: "done", slow: true, act: `
 say
 if [ ! -e "$D/refused/$ORCH_TASK" ]; then
 	: > "$D/refused/$ORCH_TASK"
