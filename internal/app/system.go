@@ -240,11 +240,7 @@ func (s *system) recover(ctx context.Context) error {
 	late, expired := s.queue.ReleaseExpired(ctx, s.queue.LeaseTTL())
 	s.worker.CountReaped(len(released) + len(late))
 	runs := errors.Join(s.runs.EndStrays(ctx), s.runs.Recover(ctx))
-	_, leases := s.leases.Reclaim(ctx, func(h lease.Holder) lease.Verdict {
-		return verdictOf(process.Probe(process.Identity{
-			Host: h.Host, BootID: h.BootID, PIDNamespace: h.PIDNamespace, PID: h.PID, StartedAt: h.PIDStartedAt,
-		}))
-	})
+	_, leases := s.leases.Reclaim(ctx, func(h lease.Holder) lease.Verdict { return judge(s.root.ID(), s.self, h) })
 	return errors.Join(dead, expired, runs, leases, s.hosts.Pass(ctx), s.blockUnserved(ctx))
 }
 
@@ -252,8 +248,16 @@ func identityOf(w queue.Worker) process.Identity {
 	return process.Identity{Host: w.Host, BootID: w.BootID, PIDNamespace: w.PIDNamespace, PID: w.PID, StartedAt: w.PIDStartedAt}
 }
 
-func verdictOf(v process.Verdict) lease.Verdict {
-	switch v {
+// judge says whether the holder of a merge lease lives. A holder of another boot is dead when it was of this data root, which one
+// machine uses at a time. Of another root that would be judged by the host's name alone, which clones of a machine share:
+// nobody knows, and the time to live decides.
+func judge(own uuid.UUID, self process.Identity, h lease.Holder) lease.Verdict {
+	if h.BootID != self.BootID && h.RootID != own {
+		return lease.Unknown
+	}
+	switch process.Probe(process.Identity{
+		Host: h.Host, BootID: h.BootID, PIDNamespace: h.PIDNamespace, PID: h.PID, StartedAt: h.PIDStartedAt,
+	}) {
 	case process.Alive:
 		return lease.Alive
 	case process.Dead:
