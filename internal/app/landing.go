@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,7 +17,10 @@ import (
 )
 
 // landingTasks lets the merge gate move tasks.
-type landingTasks struct{ store *task.Store }
+type landingTasks struct {
+	store *task.Store
+	log   *slog.Logger
+}
 
 func at(t merge.Task) task.At { return task.At{TaskID: t.ID, Stage: t.Stage, Round: t.Round} }
 
@@ -45,14 +49,23 @@ func (a landingTasks) IntentTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t
 	return err
 }
 
-// LandedTx implements merge.Tasks.
+// LandedTx implements merge.Tasks. A task that was taken elsewhere while it landed stays there; that its work is on the target
+// all the same is told.
 func (a landingTasks) LandedTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t merge.Task, landed merge.Landed) (bool, error) {
 	note := ""
 	if landed.Upstream {
 		note = "the change was on " + landed.Target + " already"
 	}
-	_, err := a.store.LandedTx(ctx, tx, at(t), task.Landing{Commit: landed.Commit, Note: note})
-	return false, err
+	m, err := a.store.LandedTx(ctx, tx, at(t), task.Landing{Commit: landed.Commit, Note: note})
+	if err != nil || !m.Superseded || m.Task.LandedCommit == landed.Commit {
+		return false, err
+	}
+	now := m.Task
+	a.log.WarnContext(ctx, "work landed of a task that has moved on", slog.String("task", now.Key), slog.String("repo", now.Repo),
+		slog.String("target", landed.Target), slog.String("commit", landed.Commit), slog.String("state", string(now.State)),
+		slog.String("stage", now.Stage), slog.Int("round", now.Round))
+	reason := fmt.Sprintf("its work of stage %s, round %d, is on %s, but the task had moved on by then", t.Stage, t.Round, landed.Target)
+	return false, a.store.NoteTx(ctx, tx, now.ID, task.EventLanded, reason, map[string]any{"commit": landed.Commit, "round": t.Round})
 }
 
 // ReturnTx implements merge.Tasks: the merge job ends first, since the next stage's job shares its key.

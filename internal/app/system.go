@@ -162,7 +162,7 @@ func (s *system) wireWorker(ctx context.Context, opts Options) error {
 		LivingRuns: s.runs.CountLiving, Logger: log,
 	})
 	landing, err := merge.NewHandler(merge.Config{
-		Store: s.merges, Tasks: landingTasks{s.tasks}, Mirrors: s.places.Mirrors(), Catalog: landingCatalog{s.catalog, s.tasks},
+		Store: s.merges, Tasks: landingTasks{s.tasks, log}, Mirrors: s.places.Mirrors(), Catalog: landingCatalog{s.catalog, s.tasks},
 		Tester: landingTester{s.catalog, s.tasks, s.gates}, Forge: s.forge, Committer: git.Committer(), Logger: log,
 		EndRuns: s.runs.EndTask,
 	})
