@@ -87,7 +87,7 @@ func newSystem(ctx context.Context, opts Options, pool *pgxpool.Pool, data *root
 	if err != nil {
 		return nil, err
 	}
-	s.forge = local.New(program, log)
+	s.forge = local.New(program, local.Config{Logger: log})
 	s.leases = lease.NewStore(pool, lease.Config{TTL: cfg.Merge.LockTimeout.Duration(), Logger: log})
 	s.merges = merge.NewStore(s.leases)
 	if s.tasks, err = task.NewStore(pool, task.StoreConfig{

@@ -289,16 +289,20 @@ type publishing struct {
 	commits map[string]string
 }
 
-func (p *publishing) Publish(ctx context.Context, _ forge.Repo, mirror, ref string) error {
+func (p *publishing) Publish(ctx context.Context, _ forge.Repo, mirror string, refs ...string) error {
 	m, err := git.OpenMirror(ctx, p.w.git, mirror)
 	if err != nil {
 		return err
 	}
-	if p.commits[ref], err = m.Ref(ctx, ref); err != nil {
-		return err
+	for _, ref := range refs {
+		if p.commits[ref], err = m.Ref(ctx, ref); err != nil {
+			return err
+		}
+		if _, err = p.w.git.Run(ctx, p.w.repo.Dir, nil, "fetch", "-q", mirror, ref); err != nil {
+			return err
+		}
 	}
-	_, err = p.w.git.Run(ctx, p.w.repo.Dir, nil, "fetch", "-q", mirror, ref)
-	return err
+	return nil
 }
 
 // answering is a repository whose answers to a landing are no proof of what happened to it.

@@ -59,7 +59,7 @@ func (d *drive) land(ctx context.Context) error {
 	}
 	d.h.cfg.failpoint(pointLanding)
 	_, answer := d.h.cfg.Forge.Land(ctx, d.def.Repo, forge.Landing{
-		Mirror: m.Dir(), Ref: landRef(d.task), Base: d.attempt.Target, Old: d.attempt.BaseOld, New: d.attempt.LandSHA,
+		Mirror: m.Dir(), Base: d.attempt.Target, Old: d.attempt.BaseOld, New: d.attempt.LandSHA,
 		Key: d.task.Key,
 	})
 	d.h.cfg.failpoint(pointMoved)

@@ -53,7 +53,7 @@ func newWorld(t *testing.T, bare bool) *world {
 		t.Fatal(err)
 	}
 	files := map[string]string{"README": "demo\n", "shared": "one\ntwo\nthree\n"}
-	w := &world{t: t, pool: testdb.New(t), git: g, root: uuid.New(), forge: local.New(g, nil), land: true, log: &logBuffer{}}
+	w := &world{t: t, pool: testdb.New(t), git: g, root: uuid.New(), forge: local.New(g, local.Config{}), land: true, log: &logBuffer{}}
 	if bare {
 		w.repo = testgit.NewBare(t, files)
 	} else {

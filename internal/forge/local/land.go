@@ -45,12 +45,14 @@ func (l *Local) land(ctx context.Context, r *repository, landing forge.Landing) 
 	if err := l.ready(ctx, r, all, landing.Base); err != nil {
 		return result, err
 	}
+	l.at(pointChecked)
 	if err := l.carry(ctx, r, landing.Mirror, landing.New); err != nil {
 		return result, err
 	}
 	if err := l.fetch(ctx, r, landing.Mirror, landing.New); err != nil {
 		return result, err
 	}
+	l.at(pointCopied)
 	descends, err := l.isAncestor(ctx, r, landing.Old, landing.New)
 	if err != nil {
 		return result, err
@@ -66,6 +68,7 @@ func (l *Local) land(ctx context.Context, r *repository, landing forge.Landing) 
 	if err := l.swap(ctx, r, landing); err != nil {
 		return l.afterFailure(ctx, r, landing, result, err)
 	}
+	l.at(pointSwapped)
 	return result, nil
 }
 

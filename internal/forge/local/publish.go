@@ -11,34 +11,40 @@ import (
 	"orch/internal/lfs"
 )
 
-// Publish copies a ref below refs/orch/, or a branch below orch/, from a mirror.
-func (l *Local) Publish(ctx context.Context, repo forge.Repo, mirrorDir, ref string) error {
+// Publish copies refs below refs/orch/, or branches below orch/, from a mirror.
+func (l *Local) Publish(ctx context.Context, repo forge.Repo, mirrorDir string, refs ...string) error {
+	for _, ref := range refs {
+		if err := l.publish(ctx, repo, mirrorDir, ref); err != nil {
+			return fmt.Errorf("publish %s: %w", ref, err)
+		}
+	}
+	return nil
+}
+
+func (l *Local) publish(ctx context.Context, repo forge.Repo, mirrorDir, ref string) error {
 	r, err := l.openFor(repo, ref)
 	if err != nil {
 		return err
 	}
 	if err := l.carry(ctx, r, mirrorDir, ref); err != nil {
-		return fmt.Errorf("publish %s: %w", ref, err)
-	}
-	if strings.HasPrefix(ref, "refs/orch/salvage/") {
-		err = l.publishOnce(ctx, r, mirrorDir, ref)
-	} else {
-		err = l.fetch(ctx, r, mirrorDir, "+"+ref+":"+ref)
-	}
-	if err != nil {
-		return fmt.Errorf("publish %s: %w", ref, err)
-	}
-	return nil
-}
-
-// Unpublish removes a ref that Publish made.
-func (l *Local) Unpublish(ctx context.Context, repo forge.Repo, ref string) error {
-	r, err := l.openFor(repo, ref)
-	if err != nil {
 		return err
 	}
-	if _, err := l.git.Run(ctx, r.gitDir, nil, "update-ref", "--no-deref", "-d", ref); err != nil {
-		return fmt.Errorf("unpublish %s: %w", ref, translate(err))
+	if strings.HasPrefix(ref, "refs/orch/salvage/") {
+		return l.publishOnce(ctx, r, mirrorDir, ref)
+	}
+	return l.fetch(ctx, r, mirrorDir, "+"+ref+":"+ref)
+}
+
+// Unpublish removes refs that Publish made.
+func (l *Local) Unpublish(ctx context.Context, repo forge.Repo, refs ...string) error {
+	for _, ref := range refs {
+		r, err := l.openFor(repo, ref)
+		if err != nil {
+			return err
+		}
+		if _, err := l.git.Run(ctx, r.gitDir, nil, "update-ref", "--no-deref", "-d", ref); err != nil {
+			return fmt.Errorf("unpublish %s: %w", ref, translate(err))
+		}
 	}
 	return nil
 }
@@ -108,7 +114,7 @@ func (l *Local) create(ctx context.Context, r *repository, ref, commit string) e
 	if failed == nil {
 		return nil
 	}
-	now, err := l.at(ctx, r, ref)
+	now, err := l.commitAt(ctx, r, ref)
 	switch {
 	case err != nil:
 		return err
@@ -122,7 +128,7 @@ func (l *Local) create(ctx context.Context, r *repository, ref, commit string) e
 
 // add makes a ref, or moves one along to what has all of it.
 func (l *Local) add(ctx context.Context, r *repository, ref, commit string) error {
-	now, err := l.at(ctx, r, ref)
+	now, err := l.commitAt(ctx, r, ref)
 	if err != nil {
 		return err
 	}
@@ -139,8 +145,8 @@ func (l *Local) add(ctx context.Context, r *repository, ref, commit string) erro
 	return translate(l.move(ctx, r, ref, commit, now))
 }
 
-// at is what a ref is at, or "".
-func (l *Local) at(ctx context.Context, r *repository, ref string) (string, error) {
+// commitAt is what a ref is at, or "".
+func (l *Local) commitAt(ctx context.Context, r *repository, ref string) (string, error) {
 	out, err := l.git.Run(ctx, r.gitDir, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref)
 	if err != nil && exitCode(err) != 1 {
 		return "", fmt.Errorf("read %s: %w", ref, err)

@@ -51,6 +51,7 @@ func (l *Local) follow(ctx context.Context, r *repository, c checkout, target, o
 		return err
 	}
 	defer lock.release()
+	l.at(pointRefreshLocked)
 	f := follower{l: l, c: c, lock: lock, index: filepath.Join(c.gitDir, "orch-index"), old: old, to: to}
 	defer func() { _ = os.Remove(f.index) }()
 	return f.run(ctx)
@@ -104,7 +105,12 @@ func (f *follower) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return os.Rename(f.index, filepath.Join(f.c.gitDir, "index"))
+	f.l.at(pointRefreshTree)
+	if err := os.Rename(f.index, filepath.Join(f.c.gitDir, "index")); err != nil {
+		return err
+	}
+	f.l.at(pointRefreshed)
+	return nil
 }
 
 func (f *follower) git(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
