@@ -181,23 +181,30 @@ func (s *Store) LandingStartedTx(ctx context.Context, tx pgx.Tx, taskID int64) (
 }
 
 // AbandonTx closes the task's open attempt, if it has one, because the task was cancelled or blocked elsewhere, and
-// lets the next in line know. An attempt whose job was ended by others holds nobody up without it, too.
+// lets the next in line know. An attempt whose job was ended by others holds nobody up without it, too. The lease's row is
+// locked before: one that is just deciding to wait behind this attempt is in line when the next is woken, or sees it gone.
 func (s *Store) AbandonTx(ctx context.Context, tx pgx.Tx, taskID int64, code string) error {
 	var id int64
 	var repo, target string
-	rows, err := tx.Query(ctx, `update merge_attempts set step = 'returned', last_error = $2,
-			finished_at = clock_timestamp(), updated_at = clock_timestamp(), next_look_at = null
-		where task_id = $1 and finished_at is null and step not in ('landing', 'landed')
-		returning id, repo, target`, taskID, code)
-	if err != nil {
-		return fmt.Errorf("close merge attempt: %w", err)
-	}
-	_, err = pgx.ForEachRow(rows, []any{&id, &repo, &target}, func() error { return nil })
-	if err != nil {
-		return fmt.Errorf("close merge attempt: %w", err)
-	}
-	if id == 0 {
+	const open = ` where task_id = $1 and finished_at is null and step not in ('landing', 'landed')`
+	err := tx.QueryRow(ctx, `select repo, target from merge_attempts`+open, taskID).Scan(&repo, &target)
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("close merge attempt: %w", err)
+	}
+	if err := s.leases.LockTx(ctx, tx, repo, target); err != nil {
+		return err
+	}
+	err = tx.QueryRow(ctx, `update merge_attempts set step = 'returned', last_error = $2,
+			finished_at = clock_timestamp(), updated_at = clock_timestamp(), next_look_at = null`+open+`
+		returning id`, taskID, code).Scan(&id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("close merge attempt: %w", err)
 	}
 	return s.leases.WakeTx(ctx, tx, repo, target, id)
 }
