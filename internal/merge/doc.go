@@ -45,8 +45,9 @@
 //
 // base moved is tried again at once, without giving up the lease. What an operator must solve (a dirty checkout, a
 // refusing hook, an unreachable repository) backs off, out of the line, with the lease released. Both count in tries;
-// past the cap the attempt is parked and the task blocked with the reason, and the line goes on. A conflict and a
-// red test return the task to its author. Errors of the database are the queue's to retry.
+// past the cap the attempt is parked and the task blocked with the reason, and the line goes on. An attempt whose intent is
+// open isn't parked: only its task is blocked, cancelling stays refused, and the next job of the task, which a person asks for,
+// looks again. A conflict and a red test return the task to its author. Errors of the database are the queue's to retry.
 //
 // # What the fences can't do
 //

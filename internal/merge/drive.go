@@ -255,14 +255,20 @@ func (d *drive) later(ctx context.Context, next attempt, code string, after time
 	})
 }
 
-// park gives up for a person to look at it. A landing that only its checkout didn't follow is a landing, though.
+// park gives up for a person to look at it. A landing that only its checkout didn't follow is a landing, though, and one whose
+// intent nobody could resolve stays as it is: what it was about to land may be on the target.
 func (d *drive) park(ctx context.Context, next attempt, problem *stepError) error {
 	if next.Step == StepLanded {
 		d.h.log.WarnContext(ctx, "landed, but the checkout of the target doesn't show it", d.facts()...)
 		d.attempt = next
 		return d.finalise(ctx, problem.code)
 	}
-	next.Step, next.LastError = StepParked, problem.code
+	next.LastError = problem.code
+	if next.Step.intended() {
+		next.Tries = 0 // for when the person has it tried again
+	} else {
+		next.Step = StepParked
+	}
 	return d.end(ctx, next, func(tx pgx.Tx) error {
 		if err := d.h.cfg.Tasks.BlockTx(ctx, tx, d.job, d.task, problem.code, problem.reason()); err != nil {
 			return err
