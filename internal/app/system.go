@@ -31,6 +31,7 @@ import (
 	"orch/internal/git/gitcmd"
 	"orch/internal/hostdead"
 	"orch/internal/merge"
+	"orch/internal/merge/attempt"
 	"orch/internal/merge/lease"
 	"orch/internal/process"
 	"orch/internal/queue"
@@ -64,7 +65,7 @@ type system struct {
 	tasks   *task.Store
 	runs    *agent.Runs
 	gates   *gate.Registry
-	merges  *merge.Store
+	merges  *attempt.Store
 	leases  *lease.Store
 	places  *place.Places
 	worker  *worker.Worker
@@ -89,7 +90,7 @@ func newSystem(ctx context.Context, opts Options, pool *pgxpool.Pool, data *root
 	}
 	s.forge = local.New(program, local.Config{Logger: log})
 	s.leases = lease.NewStore(pool, lease.Config{TTL: cfg.Merge.LockTimeout.Duration(), Logger: log})
-	s.merges = merge.NewStore(s.leases)
+	s.merges = attempt.NewStore(s.leases)
 	if s.tasks, err = task.NewStore(pool, task.StoreConfig{
 		Catalog: cat, CheckPrompt: prompt.Check, StopLandingTx: s.stopLandingTx, Logger: log,
 	}); err != nil {

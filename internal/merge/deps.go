@@ -3,11 +3,15 @@ package merge
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/db"
 	"orch/internal/forge"
-	"orch/internal/git"
+	"orch/internal/merge/attempt"
+	"orch/internal/merge/lease"
+	"orch/internal/merge/problem"
 	"orch/internal/queue"
 )
 
@@ -62,7 +66,7 @@ type Landed struct {
 
 // Return says why a task goes back to its author stage.
 type Return struct {
-	Code     string // CodeConflict or CodeTestRed
+	Code     string // problem.Conflict or problem.TestRed
 	Reason   string // one sentence
 	Feedback string // for the next prompt: paths, or the end of the test's output
 }
@@ -74,19 +78,22 @@ type Ready struct {
 	Target string
 }
 
-// Mirrors opens the mirror of a repository on this machine.
-type Mirrors interface {
-	Open(ctx context.Context, repo forge.Repo) (*git.Mirror, error)
-}
-
 // Definition is how a task's work is to be landed, taken from the server's configuration, never from a branch. An open
 // intent needs none: what was settled with it is in the attempt.
 type Definition struct {
 	Repo   forge.Repo // Location is what the mirror fetches
 	Target string     // target branch
-	Method string     // MethodRebase; empty means the same
+	Method string     // git.Rebase; empty means the same
 	Test   string     // hash of the test's definition: commands, set-up, time limit
 	Land   bool       // false: stop at a green branch that a person lands
+}
+
+// settled is what was settled with an intent: enough to bring it to its end, whatever the catalogue says by now.
+func settled(a attempt.Attempt, t Task) Definition {
+	return Definition{
+		Repo:   forge.Repo{Name: a.Repo, Location: t.Location, Base: a.Target},
+		Target: a.Target, Method: a.Method, Test: a.Definition, Land: true,
+	}
 }
 
 // Catalog finds the definition for a task.
@@ -123,4 +130,23 @@ type TestResult struct {
 // When ctx ends for another cause it leaves the run alone and returns.
 type Tester interface {
 	Test(ctx context.Context, l *queue.Lease, r TestRequest) (TestResult, error)
+}
+
+// The methods of landing that there are. MethodRebase replays the task's commits onto the target, one by one.
+const (
+	MethodRebase      = "rebase"
+	MethodFastForward = "fast-forward" // the same: the replayed commits land by a fast-forward
+)
+
+// untested sorts what a Tester returned instead of a result: the queue's own answers go on as they are.
+func untested(err error) error {
+	var snooze *queue.SnoozeError
+	switch {
+	case errors.Is(err, queue.ErrStopping), errors.Is(err, queue.ErrCancelRequested),
+		errors.Is(err, queue.ErrLeaseLost), errors.Is(err, lease.ErrLost), errors.As(err, &snooze):
+		return err
+	case db.Unreachable(err):
+		return fmt.Errorf("test the landing: %w", err)
+	}
+	return problem.Of(problem.Test, err)
 }

@@ -14,6 +14,7 @@ import (
 
 	"orch/internal/db"
 	"orch/internal/forge"
+	"orch/internal/merge/problem"
 	"orch/internal/queue"
 )
 
@@ -153,7 +154,7 @@ func (w *world) cancel(ctx context.Context, task int64) error {
 		if started {
 			return errTooLate
 		}
-		if err := w.store.AbandonTx(ctx, tx, task, CodeCancelled); err != nil {
+		if err := w.store.AbandonTx(ctx, tx, task, problem.Cancelled); err != nil {
 			return err
 		}
 		if job != nil {

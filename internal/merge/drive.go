@@ -9,7 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/merge/attempt"
 	"orch/internal/merge/lease"
+	"orch/internal/merge/problem"
 	"orch/internal/queue"
 )
 
@@ -20,7 +22,7 @@ type drive struct {
 	task    Task
 	def     Definition
 	right   *lease.Right
-	attempt attempt
+	attempt attempt.Attempt
 
 	defined  bool // def is the catalogue's, not only what was settled with an intent
 	prepared bool // in this drive: what is in attempt was compared with the repository
@@ -73,7 +75,7 @@ func (d *drive) run(ctx context.Context) error {
 // steps does one step after the other until the job has ended.
 func (d *drive) steps(ctx context.Context) error {
 	for !d.ended {
-		if ctx.Err() != nil && !d.attempt.Step.intended() {
+		if ctx.Err() != nil && !d.attempt.Step.Intended() {
 			return context.Cause(ctx)
 		}
 		d.job.SetPhase(string(d.attempt.Step))
@@ -106,12 +108,12 @@ func (d *drive) define(ctx context.Context) error {
 
 func (d *drive) step(ctx context.Context) error {
 	switch {
-	case d.attempt.Step.intended():
+	case d.attempt.Step.Intended():
 		// What may have happened in the repository is brought to its end, whoever asks for a stop or a cancel.
 		// A lost lease is found by the fences.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.h.cfg.LandTimeout)
 		defer cancel()
-		if d.attempt.Step == StepLanded {
+		if d.attempt.Step == attempt.StepLanded {
 			return d.finish(ctx)
 		}
 		return d.land(ctx)
@@ -120,7 +122,7 @@ func (d *drive) step(ctx context.Context) error {
 			return err
 		}
 		return d.prepare(ctx)
-	case d.attempt.Step == StepTesting:
+	case d.attempt.Step == attempt.StepTesting:
 		return d.test(ctx)
 	case d.def.Land && d.task.Land:
 		return d.intend(ctx)
@@ -130,7 +132,7 @@ func (d *drive) step(ctx context.Context) error {
 }
 
 // write makes next the attempt in one transaction that is fenced by job and merge lease; fn does what belongs to it.
-func (d *drive) write(ctx context.Context, next attempt, fn func(tx pgx.Tx) error) error {
+func (d *drive) write(ctx context.Context, next attempt.Attempt, fn func(tx pgx.Tx) error) error {
 	err := fenced(ctx, d.job, func(tx pgx.Tx) error {
 		if err := d.right.FenceTx(ctx, tx); err != nil {
 			return err
@@ -140,7 +142,7 @@ func (d *drive) write(ctx context.Context, next attempt, fn func(tx pgx.Tx) erro
 				return err
 			}
 		}
-		return saveAttemptTx(ctx, tx, d.job, next)
+		return attempt.SaveTx(ctx, tx, d.job, next)
 	})
 	if err != nil {
 		return fmt.Errorf("record merge step %s: %w", next.Step, err)
@@ -151,7 +153,7 @@ func (d *drive) write(ctx context.Context, next attempt, fn func(tx pgx.Tx) erro
 
 // end is write for a transition whose fn ends the job: the merge lease is given back and the next in line woken in
 // the same transaction.
-func (d *drive) end(ctx context.Context, next attempt, fn func(tx pgx.Tx) error) error {
+func (d *drive) end(ctx context.Context, next attempt.Attempt, fn func(tx pgx.Tx) error) error {
 	err := d.write(ctx, next, func(tx pgx.Tx) error {
 		if err := d.right.ReleaseTx(ctx, tx); err != nil {
 			return err
@@ -166,7 +168,7 @@ func (d *drive) end(ctx context.Context, next attempt, fn func(tx pgx.Tx) error)
 
 // settle decides what an error of a step means for the job.
 func (d *drive) settle(ctx context.Context, err error) error {
-	if !d.attempt.Step.intended() {
+	if !d.attempt.Step.Intended() {
 		err = over(ctx, err)
 	}
 	// What is written now is written although the context may be over.
@@ -184,16 +186,16 @@ func (d *drive) settle(ctx context.Context, err error) error {
 // lost is the answer of a drive that may not write any more although it has its job: somebody has the merge lease, or
 // closed the attempt because the task is cancelled, which the job may not have been told yet.
 func (d *drive) lost(ctx context.Context) error {
-	if !d.attempt.Step.intended() {
+	if !d.attempt.Step.Intended() {
 		code := ""
 		err := fenced(ctx, d.job, func(tx pgx.Tx) (err error) {
-			code, err = abandonedAs(ctx, tx, d.attempt)
+			code, err = d.h.cfg.Store.AbandonedAsTx(ctx, tx, d.attempt)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		if code == CodeCancelled {
+		if code == problem.Cancelled {
 			return queue.ErrCancelRequested
 		}
 	}
@@ -204,7 +206,7 @@ func (d *drive) lost(ctx context.Context) error {
 // conclude ends the job, or returns what the worker is to do with it.
 func (d *drive) conclude(ctx context.Context, err error) error {
 	var snooze *queue.SnoozeError
-	var problem *stepError
+	var step *problem.StepError
 	switch {
 	case errors.Is(err, queue.ErrEnded): // a commit whose answer was lost, found out about later
 		d.ended = true
@@ -213,11 +215,11 @@ func (d *drive) conclude(ctx context.Context, err error) error {
 		return err
 	case errors.Is(err, ErrSuperseded):
 		next := d.attempt
-		next.Step, next.LastError = StepReturned, CodeSuperseded
+		next.Step, next.LastError = attempt.StepReturned, problem.Superseded
 		return d.end(ctx, next, func(tx pgx.Tx) error { return d.job.CompleteTx(ctx, tx) })
 	case errors.Is(err, queue.ErrCancelRequested):
 		next := d.attempt
-		next.Step, next.LastError = StepReturned, CodeCancelled
+		next.Step, next.LastError = attempt.StepReturned, problem.Cancelled
 		// Whoever cancelled the task has closed the attempt already.
 		if err := d.write(ctx, next, nil); err != nil && !errors.Is(err, lease.ErrLost) {
 			return err
@@ -225,30 +227,30 @@ func (d *drive) conclude(ctx context.Context, err error) error {
 		return queue.ErrCancelRequested
 	case errors.As(err, &snooze):
 		return d.later(ctx, d.attempt, snooze.WaitingFor, snooze.After)
-	case errors.As(err, &problem):
-		return d.retry(ctx, problem)
+	case errors.As(err, &step):
+		return d.retry(ctx, step)
 	}
 	return err
 }
 
 // retry puts the attempt back for a while after a problem, or parks it when there were too many.
-func (d *drive) retry(ctx context.Context, problem *stepError) error {
+func (d *drive) retry(ctx context.Context, p *problem.StepError) error {
 	next := d.attempt
 	next.Tries++
 	d.h.log.WarnContext(ctx, "landing has a problem", append(d.facts(),
-		slog.String("code", problem.code), slog.Int("tries", next.Tries), slog.Any("error", problem.err))...)
+		slog.String("code", p.Code), slog.Int("tries", next.Tries), slog.Any("error", p.Err))...)
 	if next.Tries >= d.h.cfg.MaxTries {
-		return d.park(ctx, next, problem)
+		return d.park(ctx, next, p)
 	}
 	wait := d.h.cfg.RetryMin
 	for i := 1; i < next.Tries && wait < d.h.cfg.RetryMax; i++ {
 		wait *= 2
 	}
-	return d.later(ctx, next, problem.code, min(wait, d.h.cfg.RetryMax))
+	return d.later(ctx, next, p.Code, min(wait, d.h.cfg.RetryMax))
 }
 
 // later releases the job until after, out of the line, with the attempt given back and the merge lease free.
-func (d *drive) later(ctx context.Context, next attempt, code string, after time.Duration) error {
+func (d *drive) later(ctx context.Context, next attempt.Attempt, code string, after time.Duration) error {
 	next.LastError, next.Wait = code, after
 	return d.end(ctx, next, func(tx pgx.Tx) error {
 		return d.job.ReleaseTx(ctx, tx, queue.Release{After: after, WaitingFor: code})
@@ -257,20 +259,20 @@ func (d *drive) later(ctx context.Context, next attempt, code string, after time
 
 // park gives up for a person to look at it. A landing that only its checkout didn't follow is a landing, though, and one whose
 // intent nobody could resolve stays as it is: what it was about to land may be on the target.
-func (d *drive) park(ctx context.Context, next attempt, problem *stepError) error {
-	if next.Step == StepLanded {
+func (d *drive) park(ctx context.Context, next attempt.Attempt, p *problem.StepError) error {
+	if next.Step == attempt.StepLanded {
 		d.h.log.WarnContext(ctx, "landed, but the checkout of the target doesn't show it", d.facts()...)
 		d.attempt = next
-		return d.finalise(ctx, problem.code)
+		return d.finalise(ctx, p.Code)
 	}
-	next.LastError = problem.code
-	if next.Step.intended() {
+	next.LastError = p.Code
+	if next.Step.Intended() {
 		next.Tries = 0 // for when the person has it tried again
 	} else {
-		next.Step = StepParked
+		next.Step = attempt.StepParked
 	}
 	return d.end(ctx, next, func(tx pgx.Tx) error {
-		if err := d.h.cfg.Tasks.BlockTx(ctx, tx, d.job, d.task, problem.code, problem.reason()); err != nil {
+		if err := d.h.cfg.Tasks.BlockTx(ctx, tx, d.job, d.task, p.Code, p.Reason()); err != nil {
 			return err
 		}
 		return d.job.CompleteTx(ctx, tx)

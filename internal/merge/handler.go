@@ -12,7 +12,10 @@ import (
 	"orch/internal/db"
 	"orch/internal/forge"
 	"orch/internal/git"
+	"orch/internal/merge/attempt"
+	"orch/internal/merge/build"
 	"orch/internal/merge/lease"
+	"orch/internal/merge/problem"
 	"orch/internal/queue"
 )
 
@@ -34,9 +37,9 @@ type Args struct {
 
 // Config configures a Handler. Store, Tasks, Mirrors, Catalog, Tester and Forge are required.
 type Config struct {
-	Store     *Store
+	Store     *attempt.Store
 	Tasks     Tasks
-	Mirrors   Mirrors
+	Mirrors   build.Mirrors
 	Catalog   Catalog
 	Tester    Tester
 	Forge     forge.Forge
@@ -59,8 +62,9 @@ type Config struct {
 
 // Handler runs merge jobs. It has the shape of a worker's handler.
 type Handler struct {
-	cfg Config
-	log *slog.Logger
+	cfg   Config
+	build build.Builder
+	log   *slog.Logger
 }
 
 // NewHandler checks the configuration and fills in its defaults.
@@ -82,7 +86,7 @@ func NewHandler(cfg Config) (*Handler, error) {
 	if cfg.failpoint == nil {
 		cfg.failpoint = func(string) {}
 	}
-	return &Handler{cfg: cfg, log: cfg.Logger}, nil
+	return &Handler{cfg: cfg, build: build.Builder{Mirrors: cfg.Mirrors, Committer: cfg.Committer}, log: cfg.Logger}, nil
 }
 
 func orDefault[T int | time.Duration](value, otherwise T) T {
@@ -120,7 +124,7 @@ func (h *Handler) land(ctx context.Context, l *queue.Lease, args Args) error {
 	entering := ctx
 	if intent != nil {
 		// The target may have moved: nothing but the repository says how that ended, so nothing else is asked.
-		d.def = intent.definition(task)
+		d.def = settled(*intent, task)
 		var cancel context.CancelFunc
 		entering, cancel = context.WithTimeout(context.WithoutCancel(ctx), h.cfg.LandTimeout)
 		defer cancel()
@@ -146,14 +150,14 @@ func over(ctx context.Context, err error) error {
 }
 
 // load reads the task and its open intent although ctx may be over already: what is to be ended depends on them.
-func (h *Handler) load(ctx context.Context, l *queue.Lease, taskID int64) (t Task, intent *attempt, err error) {
+func (h *Handler) load(ctx context.Context, l *queue.Lease, taskID int64) (t Task, intent *attempt.Attempt, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	if t, err = h.cfg.Tasks.Load(ctx, taskID); err != nil {
 		return Task{}, nil, fmt.Errorf("load task: %w", err)
 	}
 	err = fenced(ctx, l, func(tx pgx.Tx) (err error) {
-		intent, err = intentTx(ctx, tx, taskID)
+		intent, err = h.cfg.Store.IntentTx(ctx, tx, taskID)
 		return err
 	})
 	return t, intent, err
@@ -161,7 +165,7 @@ func (h *Handler) load(ctx context.Context, l *queue.Lease, taskID int64) (t Tas
 
 // superseded ends a job whose task has moved on without it, and what it may have left behind.
 func (h *Handler) superseded(ctx context.Context, l *queue.Lease, taskID int64) error {
-	l.SetPhase(CodeSuperseded)
+	l.SetPhase(problem.Superseded)
 	cancelled := l.Job().CancelRequestedAt != nil || errors.Is(context.Cause(ctx), queue.ErrCancelRequested)
 	if !cancelled { // else Run does it
 		if err := h.endRuns(ctx, l, taskID); err != nil {
@@ -172,10 +176,10 @@ func (h *Handler) superseded(ctx context.Context, l *queue.Lease, taskID int64) 
 	defer cancel()
 	err := fenced(ctx, l, func(tx pgx.Tx) error {
 		// A former grant of the job may have died with the lease.
-		if err := h.cfg.Store.leases.FreeTx(ctx, tx, taskID, l.Job().ID); err != nil {
+		if err := h.cfg.Store.Leases().FreeTx(ctx, tx, taskID, l.Job().ID); err != nil {
 			return err
 		}
-		if err := h.cfg.Store.AbandonTx(ctx, tx, taskID, CodeSuperseded); err != nil || cancelled {
+		if err := h.cfg.Store.AbandonTx(ctx, tx, taskID, problem.Superseded); err != nil || cancelled {
 			return err
 		}
 		return l.CompleteTx(ctx, tx)
@@ -215,11 +219,13 @@ func (h *Handler) enter(ctx context.Context, d *drive) (entered bool, err error)
 	s, l := h.cfg.Store, d.job
 	err = fenced(ctx, l, func(tx pgx.Tx) error {
 		entered, taken = false, nil
-		a, err := s.openAttemptTx(ctx, tx, l, d.task, d.def)
+		a, err := s.OpenTx(ctx, tx, l, attempt.Open{
+			TaskID: d.task.ID, Repo: d.def.Repo.Name, Target: d.def.Target, Branch: d.task.Branch, Method: d.def.Method,
+		})
 		if err != nil {
 			return err
 		}
-		got, position, from, err := s.leases.AcquireTx(ctx, tx, l, a.turn())
+		got, position, from, err := s.Leases().AcquireTx(ctx, tx, l, a.Turn())
 		if err != nil {
 			return err
 		}
@@ -228,9 +234,9 @@ func (h *Handler) enter(ctx context.Context, d *drive) (entered bool, err error)
 			entered, taken = true, from
 			return nil
 		}
-		a.Wait = min(time.Duration(max(position-1, 1))*h.cfg.WaitPoll, s.leases.TTL())
+		a.Wait = min(time.Duration(max(position-1, 1))*h.cfg.WaitPoll, s.Leases().TTL())
 		a.LastError = ""
-		if err := saveAttemptTx(ctx, tx, l, a); err != nil {
+		if err := attempt.SaveTx(ctx, tx, l, a); err != nil {
 			return err
 		}
 		return l.ReleaseTx(ctx, tx, queue.Release{After: a.Wait, WaitingFor: WaitingForLease})
@@ -239,7 +245,7 @@ func (h *Handler) enter(ctx context.Context, d *drive) (entered bool, err error)
 		return false, fmt.Errorf("take the merge lease for %s: %w", d.task.Key, err)
 	}
 	if taken != nil {
-		s.leases.Warn(ctx, *taken)
+		s.Leases().Warn(ctx, *taken)
 		if h.cfg.OnReclaim != nil {
 			h.cfg.OnReclaim(ctx, *taken)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"orch/internal/forge"
 	"orch/internal/git"
+	"orch/internal/merge/problem"
 )
 
 // flavours runs a test on a bare repository and on one that has the target checked out.
@@ -69,7 +70,7 @@ func TestGreenAloneRedTogether(t *testing.T) {
 		w.drain(w.handler(nil))
 		w.landedOnce(first, "a")
 		main := w.main()
-		w.returned(second, CodeTestRed, "they clash")
+		w.returned(second, problem.TestRed, "they clash")
 		if w.main() != main {
 			t.Error("a red commit moved main")
 		}
@@ -100,7 +101,7 @@ func TestConflict(t *testing.T) {
 	task := w.add(map[string]string{"shared": "one\nmine\nthree\n"})
 	head := w.push(map[string]string{"shared": "one\ntheirs\nthree\n"})
 	w.drain(w.handler(nil))
-	w.returned(task, CodeConflict, "shared")
+	w.returned(task, problem.Conflict, "shared")
 	if w.main() != head || len(w.tester.commits()) > 0 {
 		t.Error("a conflict was tested or landed")
 	}
@@ -337,8 +338,8 @@ func TestAnswersAreNoProof(t *testing.T) {
 		"landed_and_failed":         {true, broken, ""},
 		"landed_and_base_moved":     {true, forge.ErrBaseMoved, ""},
 		"landed_and_refused":        {true, &forge.ProblemError{Code: forge.CodeRefused, Message: "no"}, ""},
-		"not_landed_and_good":       {false, nil, CodeNotLanded},
-		"not_landed_and_failed":     {false, broken, CodeLand},
+		"not_landed_and_good":       {false, nil, problem.NotLanded},
+		"not_landed_and_failed":     {false, broken, problem.Land},
 		"not_landed_and_refused":    {false, &forge.ProblemError{Code: forge.CodeRefused, Message: "no"}, "ref_refused"},
 		"not_landed_and_base_moved": {false, forge.ErrBaseMoved, ""}, // tried again at once
 	} {
@@ -388,7 +389,7 @@ func TestUnknownMethodParks(t *testing.T) {
 	}
 	task := w.add(map[string]string{"a": "a"})
 	w.drain(h)
-	if got := w.step(task) + " " + w.lastError(task); got != "parked "+CodeMethod {
+	if got := w.step(task) + " " + w.lastError(task); got != "parked "+problem.Method {
 		t.Errorf("attempt is %s", got)
 	}
 }

@@ -3,6 +3,8 @@ package merge
 import (
 	"strings"
 	"testing"
+
+	"orch/internal/merge/problem"
 )
 
 // branch is the commit of the task's branch in the mirror.
@@ -67,7 +69,7 @@ func TestBranchThatDidNotPassTheGates(t *testing.T) {
 				t.Errorf("attempt, task and job are %s", got)
 			}
 			reason := w.text(`select reason_code || ': ' || reason from tasks where id = $1`, task)
-			if !strings.HasPrefix(reason, CodeBranch+": ") || !strings.Contains(reason, passed) || !strings.Contains(reason, changed) {
+			if !strings.HasPrefix(reason, problem.Branch+": ") || !strings.Contains(reason, passed) || !strings.Contains(reason, changed) {
 				t.Errorf("blocked with %q", reason)
 			}
 			if w.main() != main || len(w.tester.commits()) != tested {

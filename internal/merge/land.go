@@ -8,7 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/forge"
-	"orch/internal/git"
+	"orch/internal/merge/attempt"
+	"orch/internal/merge/problem"
 )
 
 // whereabouts is what the repository says about an open intent.
@@ -25,7 +26,7 @@ const (
 // and then nothing is landed, or after, and then it is refused.
 func (d *drive) intend(ctx context.Context) error {
 	next := d.attempt
-	next.Step, next.LeaseEpoch = StepLanding, d.right.Epoch()
+	next.Step, next.LeaseEpoch = attempt.StepLanding, d.right.Epoch()
 	err := d.write(ctx, next, func(tx pgx.Tx) error {
 		return d.h.cfg.Tasks.IntentTx(ctx, tx, d.job, d.task)
 	})
@@ -53,13 +54,13 @@ func (d *drive) land(ctx context.Context) error {
 	if err := d.holds(ctx); err != nil {
 		return err
 	}
-	m, err := d.h.cfg.Mirrors.Open(ctx, d.def.Repo)
+	mirror, err := d.h.build.Dir(ctx, d.def.Repo)
 	if err != nil {
-		return failed(CodeMirror, err)
+		return err
 	}
 	d.h.cfg.failpoint(pointLanding)
 	_, answer := d.h.cfg.Forge.Land(ctx, d.def.Repo, forge.Landing{
-		Mirror: m.Dir(), Base: d.attempt.Target, Old: d.attempt.BaseOld, New: d.attempt.LandSHA,
+		Mirror: mirror, Base: d.attempt.Target, Old: d.attempt.BaseOld, New: d.attempt.LandSHA,
 		Key: d.task.Key,
 	})
 	d.h.cfg.failpoint(pointMoved)
@@ -83,27 +84,20 @@ func (d *drive) look(ctx context.Context) (whereabouts, error) {
 	a := d.attempt
 	landed, err := d.h.cfg.Forge.Landed(ctx, d.def.Repo, a.Target, a.LandSHA)
 	if err != nil {
-		return isUnknown, failed(CodeLook, err)
+		return isUnknown, problem.Of(problem.Look, err)
 	}
 	if landed {
 		return isLanded, nil
 	}
-	m, err := d.h.cfg.Mirrors.Open(ctx, d.def.Repo)
+	site, err := d.h.build.Site(ctx, d.def.Repo, a.Target)
 	if err != nil {
-		return isUnknown, failed(CodeMirror, err)
+		return isUnknown, err
 	}
-	if err := m.Fetch(ctx, d.def.Repo.Location); err != nil {
-		return isUnknown, failed(CodeFetch, err)
-	}
-	base, err := m.Base(ctx, a.Target)
+	kept, err := site.Kept(ctx, d.task.Key)
 	if err != nil {
-		return isUnknown, missing(CodeNoBase, err)
+		return isUnknown, err
 	}
-	kept, err := m.Ref(ctx, landRef(d.task))
-	if err != nil && !errors.Is(err, git.ErrNoRef) {
-		return isUnknown, failed(CodeMirror, err)
-	}
-	if base != a.BaseOld || kept != a.LandSHA {
+	if site.Base != a.BaseOld || kept != a.LandSHA {
 		return isElse, nil // also when this mirror has lost what was tested: it is made again
 	}
 	return isAtBase, nil
@@ -114,7 +108,7 @@ func (d *drive) resolve(ctx context.Context, where whereabouts, answer error) er
 	next := d.attempt
 	switch {
 	case where == isLanded:
-		next.Step, next.LastError = StepLanded, ""
+		next.Step, next.LastError = attempt.StepLanded, ""
 		if err := d.write(ctx, next, nil); err != nil {
 			return err
 		}
@@ -124,24 +118,24 @@ func (d *drive) resolve(ctx context.Context, where whereabouts, answer error) er
 		return d.again(ctx)
 	}
 	// Certainly not landed. The intent is withdrawn, so that the task can be cancelled while the problem lasts.
-	next.Step = StepReady
+	next.Step = attempt.StepReady
 	if err := d.write(ctx, next, nil); err != nil {
 		return err
 	}
 	if answer == nil {
-		return failed(CodeNotLanded, errors.New("the repository took the landing and doesn't have it"))
+		return problem.Of(problem.NotLanded, errors.New("the repository took the landing and doesn't have it"))
 	}
-	return failed(CodeLand, answer)
+	return problem.Of(problem.Land, answer)
 }
 
 // again goes back to the beginning after the base moved, without giving up the lease.
 func (d *drive) again(ctx context.Context) error {
 	next := d.attempt
 	next.Tries++
-	next.Step, next.LastError = StepQueued, CodeBaseMoved
+	next.Step, next.LastError = attempt.StepQueued, problem.BaseMoved
 	if next.Tries >= d.h.cfg.MaxTries {
-		return d.park(ctx, next, &stepError{
-			code: CodeBaseMoved, err: fmt.Errorf("%s kept moving between test and landing", next.Target),
+		return d.park(ctx, next, &problem.StepError{
+			Code: problem.BaseMoved, Err: fmt.Errorf("%s kept moving between test and landing", next.Target),
 		})
 	}
 	if err := d.write(ctx, next, nil); err != nil {
@@ -155,7 +149,7 @@ func (d *drive) again(ctx context.Context) error {
 func (d *drive) finish(ctx context.Context) error {
 	a := d.attempt
 	if err := d.h.cfg.Forge.Refresh(ctx, d.def.Repo, a.Target, a.BaseOld, a.LandSHA); err != nil {
-		return failed(CodeRefresh, err)
+		return problem.Of(problem.Refresh, err)
 	}
 	d.h.cfg.failpoint(pointRefreshed)
 	return d.finalise(ctx, "")
@@ -164,7 +158,7 @@ func (d *drive) finish(ctx context.Context) error {
 // finalise ends task, attempt, job and lease together.
 func (d *drive) finalise(ctx context.Context, flaw string) error {
 	next := d.attempt
-	next.Step, next.LastError = StepFinalised, flaw
+	next.Step, next.LastError = attempt.StepFinalised, flaw
 	landed := Landed{Commit: next.LandSHA, Target: next.Target}
 	if err := d.done(ctx, next, landed); err != nil {
 		return err
@@ -176,7 +170,7 @@ func (d *drive) finalise(ctx context.Context, flaw string) error {
 }
 
 // done writes that the task's work is on its target.
-func (d *drive) done(ctx context.Context, next attempt, landed Landed) error {
+func (d *drive) done(ctx context.Context, next attempt.Attempt, landed Landed) error {
 	return d.end(ctx, next, func(tx pgx.Tx) error {
 		ended, err := d.h.cfg.Tasks.LandedTx(ctx, tx, d.job, d.task, landed)
 		if err != nil || ended {
@@ -192,16 +186,13 @@ func (d *drive) publish(ctx context.Context) error {
 	if err := d.holds(ctx); err != nil {
 		return err
 	}
-	m, err := d.h.cfg.Mirrors.Open(ctx, d.def.Repo)
-	if err != nil {
-		return failed(CodeMirror, err)
-	}
 	d.h.cfg.failpoint(pointPublishing)
-	if err := m.SetRef(ctx, branchRef(d.task), d.attempt.LandSHA, ""); err != nil {
-		return failed(CodePublish, err)
+	mirror, err := d.h.build.Put(ctx, d.def.Repo, d.source(), d.attempt.LandSHA)
+	if err != nil {
+		return err
 	}
-	if err := d.h.cfg.Forge.Publish(ctx, d.def.Repo, m.Dir(), branchRef(d.task)); err != nil {
-		return failed(CodePublish, err)
+	if err := d.h.cfg.Forge.Publish(ctx, d.def.Repo, mirror, d.source().BranchRef()); err != nil {
+		return problem.Of(problem.Publish, err)
 	}
 	d.h.cfg.failpoint(pointPublished)
 	next := d.attempt

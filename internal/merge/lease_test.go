@@ -26,11 +26,11 @@ func (w *world) take(l *queue.Lease, task int64) {
 	}
 	def.Method = MethodRebase
 	err = l.Tx(ctx, func(tx pgx.Tx) error {
-		a, err := w.store.openAttemptTx(ctx, tx, l, t, def)
+		a, err := w.store.OpenTx(ctx, tx, l, opening(t, def))
 		if err != nil {
 			return err
 		}
-		got, _, _, err := w.leases.AcquireTx(ctx, tx, l, a.turn())
+		got, _, _, err := w.leases.AcquireTx(ctx, tx, l, a.Turn())
 		if err == nil && got == nil {
 			err = errors.New("a free lease wasn't granted")
 		}

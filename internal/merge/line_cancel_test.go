@@ -30,11 +30,11 @@ func TestCancelWakesWhoIsDecidingToWait(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		a, err := w.store.openAttemptTx(t.Context(), tx, l, task, def)
+		a, err := w.store.OpenTx(t.Context(), tx, l, opening(task, def))
 		if err != nil {
 			return err
 		}
-		got, position, _, err := w.leases.AcquireTx(t.Context(), tx, l, a.turn())
+		got, position, _, err := w.leases.AcquireTx(t.Context(), tx, l, a.Turn())
 		if err != nil || got != nil || position != 2 {
 			t.Errorf("granted %v at place %d, %v", got, position, err)
 		}

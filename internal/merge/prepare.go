@@ -9,53 +9,56 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/git"
+	"orch/internal/merge/attempt"
+	"orch/internal/merge/build"
+	"orch/internal/merge/problem"
 )
 
-// landRef keeps the commit that is to be landed, and with it what a test's checkout needs, from git's clean-up.
-func landRef(t Task) string { return "refs/orch/land/" + t.Key }
-
-// branchRef is the task's branch in the mirror.
-func branchRef(t Task) string { return "refs/heads/" + t.Branch }
+// source is the task's work, to the builder.
+func (d *drive) source() build.Source {
+	return build.Source{Key: d.task.Key, Branch: d.task.Branch}
+}
 
 // prepare makes the commit that would land on the target as it is now. The same base, head and method give the same
 // commit, so a repeated prepare changes nothing and keeps the result of the test.
 func (d *drive) prepare(ctx context.Context) error {
 	if d.def.Method != MethodRebase && d.def.Method != MethodFastForward {
-		return failed(CodeMethod, fmt.Errorf("landing method %q isn't supported", d.def.Method))
+		return problem.Of(problem.Method, fmt.Errorf("landing method %q isn't supported", d.def.Method))
 	}
 	next := d.attempt
-	next.Step, next.Method, next.LeaseEpoch = StepPreparing, d.def.Method, d.right.Epoch()
+	next.Step, next.Method, next.LeaseEpoch = attempt.StepPreparing, d.def.Method, d.right.Epoch()
 	next.Wait = 0
 	if err := d.write(ctx, next, nil); err != nil {
 		return err
 	}
 	d.h.cfg.failpoint(pointPreparing)
-	m, base, head, err := d.fetch(ctx)
+	site, err := d.h.build.Site(ctx, d.def.Repo, d.attempt.Target)
 	if err != nil {
 		return err
 	}
-	if commit, err := d.upstream(ctx, m, base, head); err != nil || commit != "" {
+	head, err := d.head(ctx, site)
+	if err != nil {
+		return err
+	}
+	if commit, err := d.upstream(ctx, site, head); err != nil || commit != "" {
 		return d.already(ctx, commit, err)
 	}
-	made, err := m.Replay(ctx, base, head, d.h.cfg.Committer)
+	made, err := site.Make(ctx, d.source(), head, git.Method(d.def.Method))
 	var conflict *git.ConflictError
 	switch {
 	case errors.As(err, &conflict):
-		return d.conflict(ctx, base, conflict)
+		return d.conflict(ctx, site.Base, conflict)
 	case err != nil:
-		return failed(CodeReplay, err)
+		return err
 	case made.Empty:
-		return d.already(ctx, base, nil)
-	}
-	if err := m.SetRef(ctx, landRef(d.task), made.Commit, ""); err != nil {
-		return failed(CodeMirror, err)
+		return d.already(ctx, site.Base, nil)
 	}
 	d.h.cfg.failpoint(pointReplayed)
-	next.BaseOld, next.HeadSHA, next.LandSHA, next.LandTree = base, head, made.Commit, made.Tree
+	next.BaseOld, next.HeadSHA, next.LandSHA, next.LandTree = site.Base, head, made.Commit, made.Tree
 	next.Definition = d.def.Test
-	next.Step = StepTesting
-	if next.sameKey(d.attempt) && next.EvidenceID != 0 {
-		next.Step = StepReady // tested green before, nothing that counts has changed
+	next.Step = attempt.StepTesting
+	if next.SameKey(d.attempt) && next.EvidenceID != 0 {
+		next.Step = attempt.StepReady // tested green before, nothing that counts has changed
 	} else {
 		next.EvidenceID = 0
 	}
@@ -67,83 +70,41 @@ func (d *drive) prepare(ctx context.Context) error {
 	return nil
 }
 
-// fetch brings the mirror up to date and reads both ends of the landing.
-func (d *drive) fetch(ctx context.Context) (m *git.Mirror, base, head string, err error) {
-	if m, err = d.h.cfg.Mirrors.Open(ctx, d.def.Repo); err != nil {
-		return nil, "", "", failed(CodeMirror, err)
-	}
-	if err = m.Fetch(ctx, d.def.Repo.Location); err != nil {
-		return nil, "", "", failed(CodeFetch, err)
-	}
-	if base, err = m.Base(ctx, d.attempt.Target); err != nil {
-		return nil, "", "", missing(CodeNoBase, err)
-	}
-	if head, err = m.Ref(ctx, branchRef(d.task)); err != nil {
-		return nil, "", "", missing(CodeNoBranch, err)
-	}
-	if err := d.passed(ctx, m, head); err != nil {
-		return nil, "", "", err
-	}
-	if d.task.Head != "" {
-		head = d.task.Head
-	}
-	return m, base, head, nil
-}
-
-// passed refuses a branch that isn't at the commit which passed the gates: that one lands, or none. A branch that was
-// published is at what orch itself made of that commit, and is set back before the attempt forgets that it did.
-func (d *drive) passed(ctx context.Context, m *git.Mirror, branch string) error {
+// head is the commit that is to land. A branch that isn't at the commit which passed the gates is refused: that one lands, or
+// none. A branch that was published is at what orch itself made of that commit, and is set back before the attempt forgets
+// that it did.
+func (d *drive) head(ctx context.Context, site *build.Site) (string, error) {
+	branch, err := site.Head(ctx, d.source())
 	head := d.task.Head
-	if head == "" || head == branch {
-		return nil
+	if err != nil || head == "" || head == branch {
+		return branch, err
 	}
 	var ours bool
-	err := fenced(ctx, d.job, func(tx pgx.Tx) (err error) {
-		ours, err = madeFromTx(ctx, tx, d.task.ID, branch, head)
+	err = fenced(ctx, d.job, func(tx pgx.Tx) (err error) {
+		ours, err = d.h.cfg.Store.MadeFromTx(ctx, tx, d.task.ID, branch, head)
 		return err
 	})
 	switch {
 	case err != nil:
-		return err
+		return "", err
 	case !ours:
-		return failed(CodeBranch, fmt.Errorf("the gates passed commit %s, but the branch %s is at commit %s in the mirror %s",
-			head, d.task.Branch, branch, m.Dir()))
+		return "", problem.Of(problem.Branch, fmt.Errorf("the gates passed commit %s, but the branch %s is at commit %s in the mirror %s",
+			head, d.task.Branch, branch, site.Dir()))
 	}
-	if err := m.SetRef(ctx, branchRef(d.task), head, branch); err != nil {
-		return failed(CodeMirror, err)
-	}
-	return nil
-}
-
-// missing is the problem of a ref that couldn't be read: it isn't there, or the mirror has one.
-func missing(code string, err error) error {
-	if !errors.Is(err, git.ErrNoRef) {
-		code = CodeMirror
-	}
-	return failed(code, err)
+	return head, site.SetBack(ctx, d.source(), head, branch)
 }
 
 // upstream finds out whether the work is in the target's history already, as what an earlier drive prepared (a
 // person may have landed a ready branch) or as it came from its author, and as which commit.
-func (d *drive) upstream(ctx context.Context, m *git.Mirror, base, head string) (string, error) {
-	candidates := []string{head}
-	kept, err := m.Ref(ctx, landRef(d.task))
+func (d *drive) upstream(ctx context.Context, site *build.Site, head string) (string, error) {
+	kept, err := site.Kept(ctx, d.task.Key)
 	switch {
-	case err == nil && kept == d.attempt.LandSHA:
-		candidates = []string{kept, head}
-	case err != nil && !errors.Is(err, git.ErrNoRef):
-		return "", failed(CodeMirror, err)
+	case err != nil:
+		return "", err
+	case kept != "" && kept == d.attempt.LandSHA:
+		return site.Upstream(ctx, kept, head)
 	}
-	for _, commit := range candidates {
-		in, err := m.IsAncestor(ctx, commit, base)
-		if err != nil {
-			return "", failed(CodeMirror, err)
-		}
-		if in {
-			return commit, nil
-		}
-	}
-	return "", nil
+	return site.Upstream(ctx, head)
 }
 
 // already ends the task without a test or a landing: its work is upstream as commit.
@@ -152,7 +113,7 @@ func (d *drive) already(ctx context.Context, commit string, err error) error {
 		return err
 	}
 	next := d.attempt
-	next.Step, next.LastError = StepFinalised, ""
+	next.Step, next.LastError = attempt.StepFinalised, ""
 	landed := Landed{Commit: commit, Target: next.Target, Upstream: true}
 	if err := d.done(ctx, next, landed); err != nil {
 		return err
@@ -168,13 +129,13 @@ func (d *drive) conflict(ctx context.Context, base string, c *git.ConflictError)
 	feedback := fmt.Sprintf("The work conflicts with the current %s in:\n\n%s\n\nThe current %s is commit %s, which this clone "+
 		"has: rebase the branch onto it (git rebase %s) and resolve the conflicts.\n",
 		d.attempt.Target, strings.Join(c.Paths, "\n"), d.attempt.Target, base, base)
-	return d.giveUp(ctx, Return{Code: CodeConflict, Reason: reason, Feedback: feedback})
+	return d.giveUp(ctx, Return{Code: problem.Conflict, Reason: reason, Feedback: feedback})
 }
 
 // giveUp sends the task back to its author.
 func (d *drive) giveUp(ctx context.Context, r Return) error {
 	next := d.attempt
-	next.Step, next.LastError = StepReturned, r.Code
+	next.Step, next.LastError = attempt.StepReturned, r.Code
 	err := d.end(ctx, next, func(tx pgx.Tx) error {
 		return d.h.cfg.Tasks.ReturnTx(ctx, tx, d.job, d.task, r)
 	})
@@ -202,10 +163,10 @@ func (d *drive) test(ctx context.Context) error {
 		if result.OutputTail != "" {
 			feedback += "\n\n" + result.OutputTail
 		}
-		return d.giveUp(ctx, Return{Code: CodeTestRed, Reason: result.Reason, Feedback: feedback})
+		return d.giveUp(ctx, Return{Code: problem.TestRed, Reason: result.Reason, Feedback: feedback})
 	}
 	next := a
-	next.Step, next.EvidenceID = StepReady, result.EvidenceID
+	next.Step, next.EvidenceID = attempt.StepReady, result.EvidenceID
 	if err := d.write(ctx, next, nil); err != nil {
 		return err
 	}
@@ -218,11 +179,7 @@ func (d *drive) test(ctx context.Context) error {
 func (d *drive) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
-	m, err := d.h.cfg.Mirrors.Open(ctx, d.def.Repo)
-	if err == nil {
-		err = m.DeleteRef(ctx, landRef(d.task), "")
-	}
-	if err != nil && !errors.Is(err, git.ErrNoRef) {
+	if err := d.h.build.Discard(ctx, d.def.Repo, d.task.Key); err != nil {
 		d.h.log.WarnContext(ctx, "land ref not removed", append(d.facts(), "error", err)...)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"orch/internal/merge/problem"
 	"orch/internal/queue"
 )
 
@@ -126,7 +127,7 @@ func TestChangedDefinitionIsTestedAgain(t *testing.T) {
 	w.crash(w.mustClaim(), pointReady)
 	w.tester.command = "false"
 	w.drain(w.handler(nil))
-	w.returned(task, CodeTestRed, "false failed")
+	w.returned(task, problem.TestRed, "false failed")
 }
 
 // A holder that was frozen at any step, lost both leases, and wakes up after its successor has finished changes

@@ -19,6 +19,7 @@ import (
 	"orch/internal/forge/local"
 	"orch/internal/git"
 	"orch/internal/git/gitcmd"
+	"orch/internal/merge/attempt"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
 	"orch/internal/testdb"
@@ -31,7 +32,7 @@ type world struct {
 	pool   *pgxpool.Pool
 	queue  *queue.Queue
 	leases *lease.Store
-	store  *Store
+	store  *attempt.Store
 	git    *gitcmd.Git
 	repo   *testgit.Repo
 	root   uuid.UUID
@@ -76,7 +77,7 @@ func newWorld(t *testing.T, bare bool) *world {
 // lockFor makes the stores, with a time to live of the merge lease; 0 is the default.
 func (w *world) lockFor(ttl time.Duration) {
 	w.leases = lease.NewStore(w.pool, lease.Config{TTL: ttl, Logger: w.log.logger()})
-	w.store = NewStore(w.leases)
+	w.store = attempt.NewStore(w.leases)
 }
 
 func (w *world) openMirror() *git.Mirror {
@@ -88,7 +89,7 @@ func (w *world) openMirror() *git.Mirror {
 	return m
 }
 
-// Open implements Mirrors.
+// Open implements build.Mirrors.
 func (w *world) Open(ctx context.Context, _ forge.Repo) (*git.Mirror, error) {
 	return git.OpenMirror(ctx, w.git, w.mirror)
 }
@@ -380,4 +381,9 @@ func (w *world) clean() {
 			w.t.Errorf("the checkout differs from main: %s", got)
 		}
 	}
+}
+
+// opening is what a handler opens an attempt with.
+func opening(t Task, d Definition) attempt.Open {
+	return attempt.Open{TaskID: t.ID, Repo: d.Repo.Name, Target: d.Target, Branch: t.Branch, Method: d.Method}
 }

@@ -1,93 +1,46 @@
-package merge
+package attempt
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"orch/internal/forge"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
 )
 
-// Step is how far a landing has come.
-type Step string
+// Store owns the table merge_attempts.
+type Store struct{ leases *lease.Store }
 
-// The steps of a landing; the last three end it.
-const (
-	StepQueued    Step = "queued"
-	StepPreparing Step = "preparing"
-	StepTesting   Step = "testing"
-	StepReady     Step = "ready"
-	StepLanding   Step = "landing" // the intent is written: the target may have moved
-	StepLanded    Step = "landed"  // the target has moved
-	StepFinalised Step = "finalised"
-	StepParked    Step = "parked"
-	StepReturned  Step = "returned"
-)
+// NewStore returns a store of attempts that wait in the line of leases, on the same database.
+func NewStore(leases *lease.Store) *Store { return &Store{leases: leases} }
 
-// intended says that the landing can't be called off any more.
-func (s Step) intended() bool { return s == StepLanding || s == StepLanded }
+// Leases are those that the attempts wait for.
+func (s *Store) Leases() *lease.Store { return s.leases }
 
-// attempt is one landing of one task.
-type attempt struct {
-	ID         int64
-	TaskID     int64
-	Repo       string
-	Target     string
-	Branch     string
-	Step       Step
-	Method     string
-	BaseOld    string
-	HeadSHA    string
-	LandSHA    string
-	LandTree   string
-	Definition string
-	EvidenceID int64
-	LeaseEpoch int64
-	Tries      int
-	LastError  string
-	Wait       time.Duration `db:"-"` // until the next look; written only
+// Open says what is to be landed where.
+type Open struct {
+	TaskID               int64
+	Repo, Target, Branch string
+	Method               string
 }
 
-// definition is what was settled with the intent: enough to bring it to its end, whatever the catalogue says by now.
-func (a attempt) definition(t Task) Definition {
-	return Definition{
-		Repo:   forge.Repo{Name: a.Repo, Location: t.Location, Base: a.Target},
-		Target: a.Target, Method: a.Method, Test: a.Definition, Land: true,
-	}
-}
-
-// turn is the attempt as it stands in the line of its target.
-func (a attempt) turn() lease.Turn {
-	return lease.Turn{
-		Attempt: a.ID, TaskID: a.TaskID, Repo: a.Repo, Target: a.Target, Branch: a.Branch, Intended: a.Step.intended(),
-	}
-}
-
-// sameKey says that a test's result for one attempt holds for the other: same commit, same base, same definition.
-func (a attempt) sameKey(b attempt) bool {
-	return a.LandSHA != "" && a.LandSHA == b.LandSHA && a.BaseOld == b.BaseOld && a.LandTree == b.LandTree &&
-		a.Definition == b.Definition
-}
-
-const attemptColumns = `id, task_id, repo, target, branch, step, method, coalesce(base_old, '') as base_old,
+const columns = `id, task_id, repo, target, branch, step, method, coalesce(base_old, '') as base_old,
 	coalesce(head_sha, '') as head_sha, coalesce(land_sha, '') as land_sha, coalesce(land_tree, '') as land_tree,
 	coalesce(definition, '') as definition, coalesce(evidence_id, 0) as evidence_id,
 	coalesce(lease_epoch, 0) as lease_epoch, tries, coalesce(last_error, '') as last_error`
 
-// intentTx finds the attempt of the task whose intent is open; nil when there is none. While the caller's job runs
+// IntentTx finds the attempt of the task whose intent is open; nil when there is none. While the caller's job runs
 // under its epoch, nobody else writes or resolves an intent of its task.
-func intentTx(ctx context.Context, tx pgx.Tx, taskID int64) (*attempt, error) {
-	rows, err := tx.Query(ctx, `select `+attemptColumns+` from merge_attempts
+func (*Store) IntentTx(ctx context.Context, tx pgx.Tx, taskID int64) (*Attempt, error) {
+	rows, err := tx.Query(ctx, `select `+columns+` from merge_attempts
 		where task_id = $1 and finished_at is null and step in ('landing', 'landed')`, taskID)
 	if err != nil {
 		return nil, fmt.Errorf("look for a landing intent: %w", err)
 	}
-	a, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[attempt])
+	a, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[Attempt])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil //nolint:nilnil // no intent is an answer
 	}
@@ -97,8 +50,8 @@ func intentTx(ctx context.Context, tx pgx.Tx, taskID int64) (*attempt, error) {
 	return a, nil
 }
 
-// abandonedAs is the code with which others closed the attempt (AbandonTx), "" when it is open.
-func abandonedAs(ctx context.Context, tx pgx.Tx, a attempt) (code string, err error) {
+// AbandonedAsTx is the code with which others closed the attempt (AbandonTx), "" when it is open.
+func (*Store) AbandonedAsTx(ctx context.Context, tx pgx.Tx, a Attempt) (code string, err error) {
 	err = tx.QueryRow(ctx, `select case when step = 'returned' then coalesce(last_error, '') else '' end
 		from merge_attempts where id = $1`, a.ID).Scan(&code)
 	if err != nil {
@@ -107,8 +60,8 @@ func abandonedAs(ctx context.Context, tx pgx.Tx, a attempt) (code string, err er
 	return code, nil
 }
 
-// madeFromTx says whether a landing of the task made the commit land by replaying head.
-func madeFromTx(ctx context.Context, tx pgx.Tx, taskID int64, land, head string) (made bool, err error) {
+// MadeFromTx says whether a landing of the task made the commit land by replaying head.
+func (*Store) MadeFromTx(ctx context.Context, tx pgx.Tx, taskID int64, land, head string) (made bool, err error) {
 	err = tx.QueryRow(ctx, `select exists (select from merge_attempts
 		where task_id = $1 and land_sha = $2 and head_sha = $3)`, taskID, land, head).Scan(&made)
 	if err != nil {
@@ -117,9 +70,9 @@ func madeFromTx(ctx context.Context, tx pgx.Tx, taskID int64, land, head string)
 	return made, nil
 }
 
-// openAttemptTx finds the open attempt of the task or begins one, and makes it the job's. Where the work is to land
+// OpenTx finds the open attempt of the task or begins one, and makes it the job's. Where the work is to land
 // is settled by the intent and can't change after it.
-func (s *Store) openAttemptTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t Task, d Definition) (attempt, error) {
+func (*Store) OpenTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, o Open) (Attempt, error) {
 	rows, err := tx.Query(ctx, `
 		insert into merge_attempts as a (task_id, job_id, job_epoch, repo, target, branch, method)
 		values (@task, @job, @epoch, @repo, @target, @branch, @method)
@@ -128,23 +81,23 @@ func (s *Store) openAttemptTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t 
 			repo = case when a.step in ('landing', 'landed') then a.repo else excluded.repo end,
 			target = case when a.step in ('landing', 'landed') then a.target else excluded.target end,
 			method = case when a.step in ('landing', 'landed') then a.method else excluded.method end
-		returning `+attemptColumns,
+		returning `+columns,
 		pgx.NamedArgs{
-			"task": t.ID, "job": l.Job().ID, "epoch": l.Job().Epoch, "repo": d.Repo.Name, "target": d.Target,
-			"branch": t.Branch, "method": d.Method,
+			"task": o.TaskID, "job": l.Job().ID, "epoch": l.Job().Epoch, "repo": o.Repo, "target": o.Target,
+			"branch": o.Branch, "method": o.Method,
 		})
 	if err != nil {
-		return attempt{}, fmt.Errorf("open merge attempt: %w", err)
+		return Attempt{}, fmt.Errorf("open merge attempt: %w", err)
 	}
-	a, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[attempt])
+	a, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Attempt])
 	if err != nil {
-		return attempt{}, fmt.Errorf("open merge attempt: %w", err)
+		return Attempt{}, fmt.Errorf("open merge attempt: %w", err)
 	}
 	return a, nil
 }
 
-// saveAttemptTx writes the attempt as it is in memory, for the job and epoch that it belongs to.
-func saveAttemptTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, a attempt) error {
+// SaveTx writes the attempt as it is in memory, for the job and epoch that it belongs to.
+func SaveTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, a Attempt) error {
 	tag, err := tx.Exec(ctx, `
 		update merge_attempts set step = @step, base_old = nullif(@base, ''), head_sha = nullif(@head, ''),
 			land_sha = nullif(@land, ''), land_tree = nullif(@tree, ''), definition = nullif(@definition, ''),
@@ -170,7 +123,7 @@ func saveAttemptTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, a attempt) er
 
 // LandingStartedTx says whether the landing of the task can't be called off any more. Whoever cancels a task calls
 // it after locking the task's row, which the intent locks too.
-func (s *Store) LandingStartedTx(ctx context.Context, tx pgx.Tx, taskID int64) (bool, error) {
+func (*Store) LandingStartedTx(ctx context.Context, tx pgx.Tx, taskID int64) (bool, error) {
 	var started bool
 	err := tx.QueryRow(ctx, `select exists (select from merge_attempts
 		where task_id = $1 and finished_at is null and step in ('landing', 'landed'))`, taskID).Scan(&started)

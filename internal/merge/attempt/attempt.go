@@ -1,0 +1,61 @@
+// Package attempt keeps the landings of tasks, step by step. It knows the database only; what a landing does is in package merge.
+package attempt
+
+import (
+	"time"
+
+	"orch/internal/merge/lease"
+)
+
+// Step is how far a landing has come.
+type Step string
+
+// The steps of a landing; the last three end it.
+const (
+	StepQueued    Step = "queued"
+	StepPreparing Step = "preparing"
+	StepTesting   Step = "testing"
+	StepReady     Step = "ready"
+	StepLanding   Step = "landing" // the intent is written: the target may have moved
+	StepLanded    Step = "landed"  // the target has moved
+	StepFinalised Step = "finalised"
+	StepParked    Step = "parked"
+	StepReturned  Step = "returned"
+)
+
+// Intended says that the landing can't be called off any more.
+func (s Step) Intended() bool { return s == StepLanding || s == StepLanded }
+
+// Attempt is one landing of one task.
+type Attempt struct {
+	ID         int64
+	TaskID     int64
+	Repo       string
+	Target     string
+	Branch     string
+	Step       Step
+	Method     string
+	BaseOld    string
+	HeadSHA    string
+	LandSHA    string
+	LandTree   string
+	Definition string
+	EvidenceID int64
+	LeaseEpoch int64
+	Tries      int
+	LastError  string
+	Wait       time.Duration `db:"-"` // until the next look; written only
+}
+
+// Turn is the attempt as it stands in the line of its target.
+func (a Attempt) Turn() lease.Turn {
+	return lease.Turn{
+		Attempt: a.ID, TaskID: a.TaskID, Repo: a.Repo, Target: a.Target, Branch: a.Branch, Intended: a.Step.Intended(),
+	}
+}
+
+// SameKey says that a test's result for one attempt holds for the other: same commit, same base, same definition.
+func (a Attempt) SameKey(b Attempt) bool {
+	return a.LandSHA != "" && a.LandSHA == b.LandSHA && a.BaseOld == b.BaseOld && a.LandTree == b.LandTree &&
+		a.Definition == b.Definition
+}
