@@ -50,7 +50,8 @@ func (l *Local) Unpublish(ctx context.Context, repo forge.Repo, refs ...string) 
 }
 
 func (l *Local) openFor(repo forge.Repo, ref string) (*repository, error) {
-	if !strings.HasPrefix(ref, "refs/orch/") && !strings.HasPrefix(ref, "refs/heads/orch/") {
+	below := func(prefix string) bool { return strings.HasPrefix(ref, prefix) }
+	if !below("refs/orch/") && !below("refs/heads/orch/") || below(claimPrefix) {
 		return nil, problem(forge.CodeRefused, "", "orch publishes only below refs/orch/ and refs/heads/orch/, not %q", ref)
 	}
 	return l.openOwn(repo.Location)
