@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"orch/internal/forge"
+	"orch/internal/forge/local/indexlock"
 )
 
 // Check says whether orch could land on the repository now.
@@ -84,7 +85,7 @@ func unfinished(c checkout, branch string) string {
 // clean refuses a checkout with changes that weren't committed, or whose index is in use.
 func (l *Local) clean(ctx context.Context, c checkout, branch string) error {
 	lock := filepath.Join(c.gitDir, "index.lock")
-	if _, err := os.Lstat(lock); err == nil && !oursAndStale(lock) {
+	if _, err := os.Lstat(lock); err == nil && !indexlock.Stale(lock) {
 		return locked(lock)
 	}
 	flags, err := l.filterFlags(ctx, c.gitDir)

@@ -127,20 +127,44 @@ func (l *Local) bonds(ctx context.Context, r *repository, landing forge.Landing)
 	if gate != "" {
 		bound[gate] = c.id
 	}
-	for ref, commit := range landing.Verify {
-		if !strings.HasPrefix(ref, "refs/") || strings.ContainsAny(ref+commit, " \t\n\x00") || commit == "" {
+	refs := slices.Sorted(maps.Keys(landing.Verify))
+	for _, ref := range refs {
+		if commit := landing.Verify[ref]; !strings.HasPrefix(ref, "refs/") || strings.ContainsAny(ref+commit, " \t\n\x00") || commit == "" {
 			return nil, fmt.Errorf("verify %q: not a full name of a ref with a commit", ref)
 		}
-		now, err := l.commitAt(ctx, r, ref)
-		if err != nil {
-			return nil, err
+	}
+	now, err := l.objectsAt(ctx, r, refs)
+	if err != nil {
+		return nil, err
+	}
+	for i, ref := range refs {
+		if want := landing.Verify[ref]; now[i] != want {
+			return nil, fmt.Errorf("%s is at %.12s, not at %.12s: %w", ref, now[i], want, forge.ErrChanged)
 		}
-		if now != commit {
-			return nil, fmt.Errorf("%s is at %.12s, not at %.12s: %w", ref, now, commit, forge.ErrChanged)
-		}
-		bound[ref] = commit
+		bound[ref] = now[i]
 	}
 	return bound, nil
+}
+
+// objectsAt has what each of the refs is at; "" where there is no such ref.
+func (l *Local) objectsAt(ctx context.Context, r *repository, refs []string) ([]string, error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	out, err := l.git.Run(ctx, r.gitDir, []byte(strings.Join(refs, "\n")+"\n"), "cat-file", "--batch-check=%(objectname)")
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", strings.Join(refs, ", "), err)
+	}
+	ids := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	if len(ids) != len(refs) {
+		return nil, fmt.Errorf("read %s: unexpected %q", strings.Join(refs, ", "), out)
+	}
+	for i, id := range ids {
+		if strings.HasSuffix(id, " missing") {
+			ids[i] = ""
+		}
+	}
+	return ids, nil
 }
 
 // swap is the compare-and-swap. What the landing is bound to is verified under the locks that it moves the target with.
@@ -156,10 +180,13 @@ func (l *Local) swap(ctx context.Context, r *repository, landing forge.Landing, 
 	return err
 }
 
-// fetch brings what refspec names from a mirror into the repository; a bare commit id brings objects and leaves no trace else.
-func (l *Local) fetch(ctx context.Context, r *repository, mirror, refspec string) error {
-	_, err := l.git.Run(ctx, r.gitDir, nil, "fetch", "-q", "--no-tags", "--no-prune", "--refmap=", "--no-write-fetch-head",
-		"--no-auto-maintenance", "--no-recurse-submodules", "--no-show-forced-updates", "--", mirror, refspec)
+// fetch brings what refspecs name from a mirror into the repository; a bare commit id brings objects and leaves no trace else.
+func (l *Local) fetch(ctx context.Context, r *repository, mirror string, refspecs ...string) error {
+	args := []string{
+		"fetch", "-q", "--no-tags", "--no-prune", "--refmap=", "--no-write-fetch-head",
+		"--no-auto-maintenance", "--no-recurse-submodules", "--no-show-forced-updates", "--", mirror,
+	}
+	_, err := l.git.Run(ctx, r.gitDir, nil, append(args, refspecs...)...)
 	if err != nil {
 		return fmt.Errorf("copy commits: %w", translate(err))
 	}

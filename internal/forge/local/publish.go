@@ -11,48 +11,56 @@ import (
 	"orch/internal/lfs"
 )
 
-// Publish copies refs below refs/orch/, or branches below orch/, from a mirror.
-func (l *Local) Publish(ctx context.Context, repo forge.Repo, mirrorDir string, refs ...string) error {
-	for _, ref := range refs {
-		if err := l.publish(ctx, repo, mirrorDir, ref); err != nil {
-			return fmt.Errorf("publish %s: %w", ref, err)
-		}
-	}
-	return nil
-}
+// salvages are the refs of which none ever takes another's place.
+const salvages = "refs/orch/salvage/"
 
-func (l *Local) publish(ctx context.Context, repo forge.Repo, mirrorDir, ref string) error {
-	r, err := l.openFor(repo, ref)
+// Publish copies refs below refs/orch/, or branches below orch/, from a mirror: those that may take another's place by one
+// fetch, each salvage by itself.
+func (l *Local) Publish(ctx context.Context, repo forge.Repo, mirrorDir string, refs ...string) error {
+	r, err := l.openFor(repo, refs)
 	if err != nil {
 		return err
 	}
-	if err := l.carry(ctx, r, mirrorDir, ref); err != nil {
-		return err
+	var specs []string
+	for _, ref := range refs {
+		if err := l.carry(ctx, r, mirrorDir, ref); err != nil {
+			return fmt.Errorf("publish %s: %w", ref, err)
+		}
+		if !strings.HasPrefix(ref, salvages) {
+			specs = append(specs, "+"+ref+":"+ref)
+		} else if err := l.publishOnce(ctx, r, mirrorDir, ref); err != nil {
+			return fmt.Errorf("publish %s: %w", ref, err)
+		}
 	}
-	if strings.HasPrefix(ref, "refs/orch/salvage/") {
-		return l.publishOnce(ctx, r, mirrorDir, ref)
+	if len(specs) == 0 {
+		return nil
 	}
-	return l.fetch(ctx, r, mirrorDir, "+"+ref+":"+ref)
+	if err := l.fetch(ctx, r, mirrorDir, specs...); err != nil {
+		return fmt.Errorf("publish %s: %w", strings.Join(refs, ", "), err)
+	}
+	return nil
 }
 
 // Unpublish removes refs that Publish made.
 func (l *Local) Unpublish(ctx context.Context, repo forge.Repo, refs ...string) error {
-	for _, ref := range refs {
-		r, err := l.openFor(repo, ref)
-		if err != nil {
-			return err
-		}
-		if _, err := l.git.Run(ctx, r.gitDir, nil, "update-ref", "--no-deref", "-d", ref); err != nil {
-			return fmt.Errorf("unpublish %s: %w", ref, translate(err))
-		}
+	r, err := l.openFor(repo, refs)
+	if err != nil || len(refs) == 0 {
+		return err
+	}
+	deletes := "delete " + strings.Join(refs, "\ndelete ") + "\n"
+	if _, err := l.git.Run(ctx, r.gitDir, []byte(deletes), "update-ref", "--no-deref", "--stdin"); err != nil {
+		return fmt.Errorf("unpublish %s: %w", strings.Join(refs, ", "), translate(err))
 	}
 	return nil
 }
 
-func (l *Local) openFor(repo forge.Repo, ref string) (*repository, error) {
-	below := func(prefix string) bool { return strings.HasPrefix(ref, prefix) }
-	if !below("refs/orch/") && !below("refs/heads/orch/") || below(claimPrefix) {
-		return nil, problem(forge.CodeRefused, "", "orch publishes only below refs/orch/ and refs/heads/orch/, not %q", ref)
+// openFor is openOwn for writing refs that are orch's.
+func (l *Local) openFor(repo forge.Repo, refs []string) (*repository, error) {
+	for _, ref := range refs {
+		below := func(prefix string) bool { return strings.HasPrefix(ref, prefix) }
+		if !below("refs/orch/") && !below("refs/heads/orch/") || below(claimPrefix) || strings.ContainsAny(ref, " \t\n\x00") {
+			return nil, problem(forge.CodeRefused, "", "orch publishes only below refs/orch/ and refs/heads/orch/, not %q", ref)
+		}
 	}
 	return l.openOwn(repo.Location)
 }
