@@ -84,11 +84,11 @@ func newSystem(ctx context.Context, opts Options, pool *pgxpool.Pool, data *root
 		return nil, err
 	}
 	s := &system{pool: pool, root: data, self: self, started: time.Now(), catalog: cat, log: log}
-	program, err := gitcmd.New(ctx, gitcmd.Config{Logger: log})
+	program, err := gitcmd.New(ctx, gitcmd.Config{Logger: log, At: opts.At})
 	if err != nil {
 		return nil, err
 	}
-	s.forge = local.New(program, local.Config{Logger: log})
+	s.forge = local.New(program, local.Config{Logger: log, At: opts.At})
 	s.leases = lease.NewStore(pool, lease.Config{TTL: cfg.Merge.LockTimeout.Duration(), Logger: log})
 	s.merges = attempt.NewStore(s.leases)
 	if s.tasks, err = task.NewStore(pool, task.StoreConfig{

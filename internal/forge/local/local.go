@@ -1,4 +1,3 @@
-// Package local lands on git repositories of this machine, bare or with a checkout.
 package local
 
 import (
