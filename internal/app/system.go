@@ -235,14 +235,11 @@ func (s *system) stopLandingTx(ctx context.Context, tx pgx.Tx, taskID int64) (bo
 // that nobody watched, takes the tasks of hosts that are dead, and blocks those that nobody would ever begin. It is done at the start and again and again, by every
 // process at its own pace. Each part is done whatever the others meet.
 func (s *system) recover(ctx context.Context) error {
-	released, dead := s.queue.ReleaseDead(ctx, s.root.ID(), func(w queue.Worker) bool {
-		return process.Probe(identityOf(w)) == process.Dead
-	})
+	dead := s.releaseDead(ctx)
 	late, expired := s.queue.ReleaseExpired(ctx, s.queue.LeaseTTL())
-	s.worker.CountReaped(len(released) + len(late))
+	s.worker.CountReaped(len(late))
 	runs := errors.Join(s.runs.EndStrays(ctx), s.runs.Recover(ctx))
-	_, leases := s.leases.Reclaim(ctx, func(h lease.Holder) lease.Verdict { return judge(s.root.ID(), s.self, h) })
-	return errors.Join(dead, expired, runs, leases, s.hosts.Pass(ctx), s.blockUnserved(ctx))
+	return errors.Join(dead, expired, runs, s.hosts.Pass(ctx), s.blockUnserved(ctx))
 }
 
 func identityOf(w queue.Worker) process.Identity {
