@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
@@ -28,7 +29,8 @@ type Task struct {
 	Title      string
 	Branch     string // its branch's short name, e.g. orch/demo-7
 	BaseBranch string
-	Head       string // commit that the gates of its last passed stage judged: only this one lands; "" = unknown
+	Root       uuid.UUID // data root whose mirror has its branch; zero = whichever works on it
+	Head       string    // commit that the gates of its last passed stage judged: only this one lands; "" = unknown
 	Stage      string
 	Round      int
 	Priority   int
@@ -83,9 +85,11 @@ type Ready struct {
 type Definition struct {
 	Repo   forge.Repo // Location is what the mirror fetches
 	Target string     // target branch
-	Method string     // git.Rebase; empty means the same
+	Method string     // a git.Method; empty means git.Rebase
+	Batch  int        // how many may be tested and landed together; 0 = 1
 	Test   string     // hash of the test's definition: commands, set-up, time limit
 	Land   bool       // false: stop at a green branch that a person lands
+	Home   bool       // no other data root knows the repository: the landing stays in the task's own
 }
 
 // settled is what was settled with an intent: enough to bring it to its end, whatever the catalogue says by now.
@@ -108,7 +112,7 @@ type TestRequest struct {
 	Repo       string
 	Stage      string
 	Round      int
-	Commit     string // exactly this one is tested
+	Commit     string // exactly this one is tested: the task's, or that of its group
 	Tree       string
 	BaseCommit string // the target's commit that Commit stands on
 }
@@ -131,12 +135,6 @@ type TestResult struct {
 type Tester interface {
 	Test(ctx context.Context, l *queue.Lease, r TestRequest) (TestResult, error)
 }
-
-// The methods of landing that there are. MethodRebase replays the task's commits onto the target, one by one.
-const (
-	MethodRebase      = "rebase"
-	MethodFastForward = "fast-forward" // the same: the replayed commits land by a fast-forward
-)
 
 // untested sorts what a Tester returned instead of a result: the queue's own answers go on as they are.
 func untested(err error) error {

@@ -144,8 +144,12 @@ func (w *world) cancel(ctx context.Context, task int64) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `select from tasks where id = $1 for update`, task); err != nil {
+		var ended bool
+		if err := tx.QueryRow(ctx, `select state in ('done', 'cancelled') from tasks where id = $1 for update`, task).Scan(&ended); err != nil {
 			return err
+		}
+		if ended {
+			return errTooLate
 		}
 		started, err := w.store.LandingStartedTx(ctx, tx, task)
 		if err != nil {

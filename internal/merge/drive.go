@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/git"
 	"orch/internal/merge/attempt"
 	"orch/internal/merge/lease"
 	"orch/internal/merge/problem"
@@ -24,28 +25,39 @@ type drive struct {
 	right   *lease.Right
 	attempt attempt.Attempt
 
-	defined  bool // def is the catalogue's, not only what was settled with an intent
-	prepared bool // in this drive: what is in attempt was compared with the repository
-	intended bool // in this drive: the intent was just written, no one can have landed it yet
-	ended    bool // a transaction that ended the job was committed
+	mates []mate // whose work is tested and landed together with the attempt's; none when it is alone
+
+	offered  bool           // the head was brought into the repository just now
+	defined  bool           // def is the catalogue's, not only what was settled with an intent
+	prepared bool           // in this drive: what is in attempt was compared with the repository
+	intended bool           // in this drive: the intent was just written, no one can have landed it yet
+	ended    bool           // a transaction that ended the job was committed
+	barred   map[int64]bool // attempts that couldn't be in a group with this one
 }
 
-// The points between steps at which a crash is tried.
+// point is a moment between steps at which a crash is tried.
+type point string
+
 const (
-	pointEntered    = "entered"    // attempt open, lease held
-	pointPreparing  = "preparing"  // step preparing is written
-	pointReplayed   = "replayed"   // the land ref is set, not yet recorded
-	pointTesting    = "testing"    // step testing is written
-	pointTested     = "tested"     // the test is done, not yet recorded
-	pointReady      = "ready"      // step ready is written
-	pointIntended   = "intended"   // the intent is written
-	pointLanding    = "landing"    // leases checked, the target not yet moved
-	pointMoved      = "moved"      // the target has moved, not yet recorded
-	pointLanded     = "landed"     // step landed is written
-	pointRefreshed  = "refreshed"  // the checkout follows
-	pointFinalised  = "finalised"  // all is written, clean-up not done
-	pointPublishing = "publishing" // a ready branch is about to be published
-	pointPublished  = "published"  // and was, not yet recorded
+	pointOffered      point = "offered"       // the head is in the repository, not yet recorded
+	pointEntered      point = "entered"       // attempt open, lease held
+	pointPreparing    point = "preparing"     // step preparing is written
+	pointClaimed      point = "claimed"       // the target is claimed in the repository
+	pointReplayed     point = "replayed"      // the land ref is set, not yet recorded
+	pointGrouped      point = "grouped"       // those of the mates are, too
+	pointTesting      point = "testing"       // step testing is written
+	pointTested       point = "tested"        // the test is done, not yet recorded
+	pointReady        point = "ready"         // step ready is written
+	pointHalved       point = "halved"        // a red group is written to be halved
+	pointIntended     point = "intended"      // the intent is written
+	pointLanding      point = "landing"       // leases checked, the target not yet moved
+	pointMoved        point = "moved"         // the target has moved, not yet recorded
+	pointLanded       point = "landed"        // step landed is written
+	pointRefreshed    point = "refreshed"     // the checkout follows
+	pointRefreshNoted point = "refresh_noted" // that is written, for the mates
+	pointFinalised    point = "finalised"     // all is written, clean-up not done
+	pointPublishing   point = "publishing"    // a ready branch is about to be published
+	pointPublished    point = "published"     // and was, not yet recorded
 )
 
 // run walks the steps with the lease being renewed, and gives the lease back however it went. It isn't a deferred
@@ -79,7 +91,11 @@ func (d *drive) steps(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		d.job.SetPhase(string(d.attempt.Step))
-		if err := d.step(ctx); err != nil {
+		err := d.step(ctx)
+		if errors.Is(err, attempt.ErrChanged) && !d.attempt.Step.Intended() {
+			d.prepared, d.mates, err = false, nil, nil // a mate has left: who is still there is a group of its own
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -97,7 +113,7 @@ func (d *drive) define(ctx context.Context) error {
 		return fmt.Errorf("find how to land %s: %w", d.task.Key, err)
 	}
 	if def.Method == "" {
-		def.Method = MethodRebase
+		def.Method = string(git.Rebase)
 	}
 	if d.right != nil && (def.Repo.Name != d.attempt.Repo || def.Target != d.attempt.Target) {
 		return &queue.SnoozeError{WaitingFor: WaitingForLease} // this drive holds the lease of another target
@@ -107,8 +123,7 @@ func (d *drive) define(ctx context.Context) error {
 }
 
 func (d *drive) step(ctx context.Context) error {
-	switch {
-	case d.attempt.Step.Intended():
+	if d.attempt.Step.Intended() {
 		// What may have happened in the repository is brought to its end, whoever asks for a stop or a cancel.
 		// A lost lease is found by the fences.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.h.cfg.LandTimeout)
@@ -117,6 +132,11 @@ func (d *drive) step(ctx context.Context) error {
 			return d.finish(ctx)
 		}
 		return d.land(ctx)
+	}
+	if rests, err := d.rests(ctx); err != nil || rests {
+		return err
+	}
+	switch {
 	case !d.prepared:
 		if err := d.define(ctx); err != nil {
 			return err
@@ -131,6 +151,23 @@ func (d *drive) step(ctx context.Context) error {
 	}
 }
 
+// rests gives lease and job back while the repository is paused. What was tested stays tested. A run that lives is followed to
+// its end first.
+func (d *drive) rests(ctx context.Context) (bool, error) {
+	if d.h.cfg.Paused == nil || d.job.Job().RunID != nil {
+		return false, nil
+	}
+	paused, err := d.h.cfg.Paused(ctx, d.attempt.Repo)
+	if err != nil || !paused {
+		return false, err
+	}
+	next := d.attempt
+	next.LastError, next.Wait = "", 0
+	return true, d.end(ctx, next, func(tx pgx.Tx) error {
+		return d.job.ReleaseTx(ctx, tx, queue.Release{WaitingFor: queue.WaitingForRepo(next.Repo)})
+	})
+}
+
 // write makes next the attempt in one transaction that is fenced by job and merge lease; fn does what belongs to it.
 func (d *drive) write(ctx context.Context, next attempt.Attempt, fn func(tx pgx.Tx) error) error {
 	err := fenced(ctx, d.job, func(tx pgx.Tx) error {
@@ -142,7 +179,13 @@ func (d *drive) write(ctx context.Context, next attempt.Attempt, fn func(tx pgx.
 				return err
 			}
 		}
-		return attempt.SaveTx(ctx, tx, d.job, next)
+		if err := attempt.SaveTx(ctx, tx, d.job, next); err != nil {
+			return err
+		}
+		if next.Step.Ended() && d.attempt.Group == d.attempt.ID && !d.attempt.Step.Intended() {
+			return d.h.cfg.Store.DisbandTx(ctx, tx, d.attempt)
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("record merge step %s: %w", next.Step, err)
@@ -233,20 +276,35 @@ func (d *drive) conclude(ctx context.Context, err error) error {
 	return err
 }
 
-// retry puts the attempt back for a while after a problem, or parks it when there were too many.
+// retry puts the attempt back for a while after a problem, or parks it when there were too many of its class.
 func (d *drive) retry(ctx context.Context, p *problem.StepError) error {
-	next := d.attempt
-	next.Tries++
+	next, cfg := d.attempt, d.h.cfg
+	var met *int
+	var most int
+	switch p.Class() {
+	case problem.Waiting:
+		if next.LastError != p.Code {
+			d.h.log.WarnContext(ctx, "landing waits", append(d.facts(), slog.String("code", p.Code), slog.Any("error", p.Err))...)
+		}
+		return d.later(ctx, next, p.Code, min(2*cfg.RetryMin, cfg.RetryMax))
+	case problem.Moved:
+		met, most = &next.Moved, cfg.MaxMoved
+	case problem.Operator:
+		met, most = &next.Refused, cfg.MaxRefused
+	default:
+		met, most = &next.Later, cfg.MaxLater
+	}
+	*met++
 	d.h.log.WarnContext(ctx, "landing has a problem", append(d.facts(),
-		slog.String("code", p.Code), slog.Int("tries", next.Tries), slog.Any("error", p.Err))...)
-	if next.Tries >= d.h.cfg.MaxTries {
+		slog.String("code", p.Code), slog.Int("tries", *met), slog.Any("error", p.Err))...)
+	if *met >= most {
 		return d.park(ctx, next, p)
 	}
-	wait := d.h.cfg.RetryMin
-	for i := 1; i < next.Tries && wait < d.h.cfg.RetryMax; i++ {
+	wait := cfg.RetryMin
+	for i := 1; i < *met && wait < cfg.RetryMax; i++ {
 		wait *= 2
 	}
-	return d.later(ctx, next, p.Code, min(wait, d.h.cfg.RetryMax))
+	return d.later(ctx, next, p.Code, min(wait, cfg.RetryMax))
 }
 
 // later releases the job until after, out of the line, with the attempt given back and the merge lease free.
@@ -267,7 +325,7 @@ func (d *drive) park(ctx context.Context, next attempt.Attempt, p *problem.StepE
 	}
 	next.LastError = p.Code
 	if next.Step.Intended() {
-		next.Tries = 0 // for when the person has it tried again
+		next.Tries = attempt.Tries{} // for when the person has it tried again
 	} else {
 		next.Step = attempt.StepParked
 	}

@@ -138,16 +138,16 @@ func TestAlreadyUpstream(t *testing.T) {
 
 func TestBaseMovesBetweenTestAndLanding(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{pointTested, pointReady, pointIntended, pointLanding} {
-		t.Run(point, func(t *testing.T) {
+	for _, stop := range []point{pointTested, pointReady, pointIntended, pointLanding} {
+		t.Run(string(stop), func(t *testing.T) {
 			t.Parallel()
 			flavours(t, func(t *testing.T, bare bool) {
 				t.Helper()
 				w := newWorld(t, bare)
 				task := w.add(map[string]string{"a": "a"})
 				theirs := ""
-				w.drain(w.handler(func(at string) {
-					if at == point && theirs == "" {
+				w.drain(w.handler(func(at point) {
+					if at == stop && theirs == "" {
 						theirs = w.push(map[string]string{"theirs": "t"})
 					}
 				}))
@@ -169,13 +169,13 @@ func TestBaseThatNeverRestsParks(t *testing.T) {
 	task := w.add(map[string]string{"a": "a"})
 	n := 0
 	cfg := w.config()
-	cfg.MaxTries = 3
-	cfg.failpoint = func(at string) {
+	cfg.MaxMoved = 3
+	cfg.At = told(func(at point) {
 		if at == pointReady {
 			n++
 			w.push(map[string]string{"theirs": strings.Repeat("t", n)})
 		}
-	}
+	})
 	h, err := NewHandler(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestProblemsPark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
 	cfg := w.config()
-	cfg.MaxTries = 2
+	cfg.MaxLater = 2
 	h, err := NewHandler(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -321,7 +321,7 @@ func (a *answering) Land(ctx context.Context, repo forge.Repo, l forge.Landing) 
 	}
 	a.once = true
 	if !a.lands {
-		return forge.LandResult{}, a.err
+		return forge.LandResult{Certain: true}, a.err
 	}
 	result, err := a.Forge.Land(ctx, repo, l)
 	return result, errors.Join(err, a.err)
@@ -381,7 +381,7 @@ func TestUnknownMethodParks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)
 	cfg := w.config()
-	cfg.MaxTries = 1
+	cfg.MaxRefused = 1
 	cfg.Catalog = withMethod{w, "octopus"}
 	h, err := NewHandler(cfg)
 	if err != nil {

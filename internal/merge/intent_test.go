@@ -44,15 +44,15 @@ func (w *world) with(c Catalog) *Handler {
 // An open intent is brought to its end although the configuration doesn't have the repository any more.
 func TestIntentNeedsNoCatalogue(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{pointIntended, pointLanding, pointMoved, pointLanded, pointRefreshed} {
-		t.Run(point, func(t *testing.T) {
+	for _, stop := range []point{pointIntended, pointLanding, pointMoved, pointLanded, pointRefreshed} {
+		t.Run(string(stop), func(t *testing.T) {
 			t.Parallel()
 			flavours(t, func(t *testing.T, bare bool) {
 				t.Helper()
 				w := newWorld(t, bare)
 				task := w.add(map[string]string{"a": "a"})
-				if !w.crash(w.mustClaim(), point) {
-					t.Fatalf("%s was never reached", point)
+				if !w.crash(w.mustClaim(), stop) {
+					t.Fatalf("%s was never reached", stop)
 				}
 				w.drain(w.with(&losing{world: w, lost: true}))
 				w.landedOnce(task, "a")
@@ -67,13 +67,13 @@ func TestIntentNeedsNoCatalogue(t *testing.T) {
 // Not even a job that comes back with a cancel leaves an intent open.
 func TestIntentIsResolvedUnderACancelledContext(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{pointIntended, pointMoved, pointLanded} {
-		t.Run(point, func(t *testing.T) {
+	for _, stop := range []point{pointIntended, pointMoved, pointLanded} {
+		t.Run(string(stop), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, false)
 			task := w.add(map[string]string{"a": "a"})
-			if !w.crash(w.mustClaim(), point) {
-				t.Fatalf("%s was never reached", point)
+			if !w.crash(w.mustClaim(), stop) {
+				t.Fatalf("%s was never reached", stop)
 			}
 			l := w.mustClaim()
 			l.RequestCancel()
@@ -150,21 +150,21 @@ func (b *blind) Landed(ctx context.Context, repo forge.Repo, target, commit stri
 // again, not even when somebody has taken it back meanwhile.
 func TestUnresolvedIntentIsNeverParked(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{pointIntended, pointMoved} {
-		t.Run(point, func(t *testing.T) {
+	for _, stop := range []point{pointIntended, pointMoved} {
+		t.Run(string(stop), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, true)
 			away := &blind{Forge: w.forge, err: errors.New("the repository is away")}
 			w.forge = away
 			cfg := w.config()
-			cfg.MaxTries = 2
+			cfg.MaxLater = 2
 			h, err := NewHandler(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
 			task := w.add(map[string]string{"a": "a"})
-			if !w.crash(w.mustClaim(), point) {
-				t.Fatalf("%s was never reached", point)
+			if !w.crash(w.mustClaim(), stop) {
+				t.Fatalf("%s was never reached", stop)
 			}
 			for range 2 {
 				w.exec(`update jobs set run_at = now() where task_id = $1`, task)
@@ -182,7 +182,7 @@ func TestUnresolvedIntentIsNeverParked(t *testing.T) {
 			next := w.add(map[string]string{"b": "b"}) // the line goes on
 			w.drain(h)
 			w.landedOnce(next, "b")
-			if point == pointMoved {
+			if stop == pointMoved {
 				clone := w.clone()
 				clone.Git("rm", "-q", "a")
 				clone.Git("commit", "-q", "-m", "take it back")
@@ -193,7 +193,7 @@ func TestUnresolvedIntentIsNeverParked(t *testing.T) {
 			w.enqueue(task)
 			w.drain(h)
 			w.landedOnce(task)
-			if moved := w.main() != main; moved != (point == pointIntended) {
+			if moved := w.main() != main; moved != (stop == pointIntended) {
 				t.Errorf("main moved: %t", moved)
 			}
 		})

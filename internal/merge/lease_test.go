@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/git"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
 )
@@ -24,7 +25,7 @@ func (w *world) take(l *queue.Lease, task int64) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	def.Method = MethodRebase
+	def.Method = string(git.Rebase)
 	err = l.Tx(ctx, func(tx pgx.Tx) error {
 		a, err := w.store.OpenTx(ctx, tx, l, opening(t, def))
 		if err != nil {

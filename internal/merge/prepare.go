@@ -4,25 +4,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/forge"
 	"orch/internal/git"
 	"orch/internal/merge/attempt"
 	"orch/internal/merge/build"
+	"orch/internal/merge/lease"
 	"orch/internal/merge/problem"
 )
 
 // source is the task's work, to the builder.
-func (d *drive) source() build.Source {
-	return build.Source{Key: d.task.Key, Branch: d.task.Branch}
+func (t Task) source() build.Source {
+	return build.Source{Key: t.Key, Branch: t.Branch, Title: t.Title}
+}
+
+// home says whether the task's branch is in the mirror of this data root.
+func (d *drive) home() bool {
+	return d.task.Root == uuid.Nil || d.task.Root == d.job.Worker().RootID
+}
+
+// offer brings the head into the repository, so that whoever can reach it can go on with the landing. It is best effort: what
+// stands in the way of it does so in the next step, too.
+func (d *drive) offer(ctx context.Context, current *attempt.Attempt) {
+	if d.task.Head == "" || !d.home() || d.def.Home || !d.def.Land || !d.task.Land || current != nil && current.Offered {
+		return
+	}
+	offered, err := d.h.build.Offer(ctx, d.def.Repo, d.task.source(), d.task.Head)
+	if err != nil {
+		d.h.log.DebugContext(ctx, "head not offered", slog.String("task", d.task.Key), slog.Any("error", err))
+	}
+	if d.offered = offered; offered {
+		d.h.at(pointOffered)
+	}
 }
 
 // prepare makes the commit that would land on the target as it is now. The same base, head and method give the same
 // commit, so a repeated prepare changes nothing and keeps the result of the test.
 func (d *drive) prepare(ctx context.Context) error {
-	if d.def.Method != MethodRebase && d.def.Method != MethodFastForward {
+	switch git.Method(d.def.Method) {
+	case git.FastForward, git.Rebase, git.Merge, git.Squash:
+	default:
 		return problem.Of(problem.Method, fmt.Errorf("landing method %q isn't supported", d.def.Method))
 	}
 	next := d.attempt
@@ -31,19 +58,23 @@ func (d *drive) prepare(ctx context.Context) error {
 	if err := d.write(ctx, next, nil); err != nil {
 		return err
 	}
-	d.h.cfg.failpoint(pointPreparing)
+	d.h.at(pointPreparing)
+	if err := d.claim(ctx); err != nil { // before the target is read: who was here before can't move it afterwards
+		return err
+	}
+	d.h.at(pointClaimed)
 	site, err := d.h.build.Site(ctx, d.def.Repo, d.attempt.Target)
 	if err != nil {
 		return err
 	}
-	head, err := d.head(ctx, site)
+	head, err := d.head(ctx, site, &next)
 	if err != nil {
 		return err
 	}
 	if commit, err := d.upstream(ctx, site, head); err != nil || commit != "" {
 		return d.already(ctx, commit, err)
 	}
-	made, err := site.Make(ctx, d.source(), head, git.Method(d.def.Method))
+	made, err := site.Make(ctx, d.task.source(), site.Base, head, git.Method(d.def.Method))
 	var conflict *git.ConflictError
 	switch {
 	case errors.As(err, &conflict):
@@ -53,29 +84,78 @@ func (d *drive) prepare(ctx context.Context) error {
 	case made.Empty:
 		return d.already(ctx, site.Base, nil)
 	}
-	d.h.cfg.failpoint(pointReplayed)
+	d.h.at(pointReplayed)
 	next.BaseOld, next.HeadSHA, next.LandSHA, next.LandTree = site.Base, head, made.Commit, made.Tree
-	next.Definition = d.def.Test
-	next.Step = attempt.StepTesting
-	if next.SameKey(d.attempt) && next.EvidenceID != 0 {
-		next.Step = attempt.StepReady // tested green before, nothing that counts has changed
-	} else {
-		next.EvidenceID = 0
+	next.TipSHA, next.TipTree, next.Definition = made.Commit, made.Tree, d.def.Test
+	mates, err := d.gather(ctx, site, &next)
+	if err != nil {
+		return err
 	}
-	if err := d.write(ctx, next, nil); err != nil {
+	d.h.at(pointGrouped)
+	next.Step = attempt.StepTesting
+	switch {
+	case !next.SameKey(d.attempt):
+		next.EvidenceID, next.Reds = 0, 0
+	case next.EvidenceID != 0:
+		next.Step = attempt.StepReady // tested green before, nothing that counts has changed
+	}
+	if err := d.writeAll(ctx, next, mates, nil); err != nil {
 		return err
 	}
 	d.prepared = true
-	d.h.cfg.failpoint(pointTesting)
+	d.h.at(pointTesting)
 	return nil
+}
+
+// claim marks in the repository that it is this holder's turn. A mark of a later one than the lease says is one of a database
+// that was lost since: the lease's epoch is lifted above it, for the next grant.
+func (d *drive) claim(ctx context.Context) error {
+	if d.h.cfg.Owner == "" {
+		return nil
+	}
+	if err := d.holds(ctx); err != nil {
+		return err
+	}
+	err := d.h.cfg.Forge.Claim(ctx, d.def.Repo, d.attempt.Target, d.claimed())
+	var other *forge.ClaimedError
+	if !errors.As(err, &other) {
+		if err != nil {
+			return problem.Of(problem.Claim, err)
+		}
+		return nil
+	}
+	err = fenced(ctx, d.job, func(tx pgx.Tx) error { return d.right.RaiseTx(ctx, tx, other.Epoch) })
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", lease.ErrLost, other)
+}
+
+func (d *drive) claimed() forge.Claim {
+	return forge.Claim{Owner: d.h.cfg.Owner, Epoch: d.right.Epoch()}
 }
 
 // head is the commit that is to land. A branch that isn't at the commit which passed the gates is refused: that one lands, or
 // none. A branch that was published is at what orch itself made of that commit, and is set back before the attempt forgets
-// that it did.
-func (d *drive) head(ctx context.Context, site *build.Site) (string, error) {
-	branch, err := site.Head(ctx, d.source())
-	head := d.task.Head
+// that it did. Away from the data root that has the branch, the head is what was offered.
+func (d *drive) head(ctx context.Context, site *build.Site, next *attempt.Attempt) (string, error) {
+	head, source := d.task.Head, d.task.source()
+	offered, err := site.Offered(ctx, source.Key)
+	if err != nil {
+		return "", err
+	}
+	next.Offered = head != "" && offered == head
+	if !d.home() {
+		if !next.Offered {
+			return "", problem.Of(problem.NoBranch, fmt.Errorf("the repository has not commit %s of %s at %s, and the branch is in another data root",
+				head, source.Key, build.HeadRef(source.Key)))
+		}
+		return head, nil
+	}
+	branch, err := site.Head(ctx, source)
+	if errors.Is(err, git.ErrNoRef) && next.Offered {
+		return head, nil
+	}
 	if err != nil || head == "" || head == branch {
 		return branch, err
 	}
@@ -91,7 +171,7 @@ func (d *drive) head(ctx context.Context, site *build.Site) (string, error) {
 		return "", problem.Of(problem.Branch, fmt.Errorf("the gates passed commit %s, but the branch %s is at commit %s in the mirror %s",
 			head, d.task.Branch, branch, site.Dir()))
 	}
-	return head, site.SetBack(ctx, d.source(), head, branch)
+	return head, site.SetBack(ctx, source, head, branch)
 }
 
 // upstream finds out whether the work is in the target's history already, as what an earlier drive prepared (a
@@ -119,7 +199,7 @@ func (d *drive) already(ctx context.Context, commit string, err error) error {
 		return err
 	}
 	d.h.log.InfoContext(ctx, "already upstream", append(d.facts(), "commit", commit)...)
-	d.h.cfg.failpoint(pointFinalised)
+	d.h.at(pointFinalised)
 	d.cleanUp(ctx)
 	return nil
 }
@@ -147,18 +227,21 @@ func (d *drive) giveUp(ctx context.Context, r Return) error {
 	return nil
 }
 
-// test has exactly the prepared commit tested.
+// test has exactly the prepared commit tested, or that of the group.
 func (d *drive) test(ctx context.Context) error {
 	a := d.attempt
 	result, err := d.h.cfg.Tester.Test(ctx, d.job, TestRequest{
 		TaskID: a.TaskID, TaskKey: d.task.Key, Repo: a.Repo, Stage: d.task.Stage, Round: d.task.Round,
-		Commit: a.LandSHA, Tree: a.LandTree, BaseCommit: a.BaseOld,
+		Commit: a.TipSHA, Tree: a.TipTree, BaseCommit: a.BaseOld,
 	})
 	if err != nil {
 		return untested(err)
 	}
-	d.h.cfg.failpoint(pointTested)
-	if !result.Green {
+	d.h.at(pointTested)
+	switch {
+	case !result.Green && len(d.mates) > 0:
+		return d.red(ctx)
+	case !result.Green:
 		feedback := result.Reason
 		if result.OutputTail != "" {
 			feedback += "\n\n" + result.OutputTail
@@ -167,19 +250,34 @@ func (d *drive) test(ctx context.Context) error {
 	}
 	next := a
 	next.Step, next.EvidenceID = attempt.StepReady, result.EvidenceID
-	if err := d.write(ctx, next, nil); err != nil {
+	err = d.writeAll(ctx, next, d.each(func(m *mate) { m.Step, m.EvidenceID = attempt.StepReady, result.EvidenceID }), func(tx pgx.Tx) error {
+		if !a.Offered {
+			return nil
+		}
+		return d.job.FreeRootTx(ctx, tx) // the run is over that tied it to this root
+	})
+	if err != nil {
 		return err
 	}
-	d.h.cfg.failpoint(pointReady)
+	d.h.at(pointReady)
 	return nil
 }
 
-// cleanUp removes what the landing kept in the mirror. It is best effort: a rest is overwritten by the next landing
-// of the task, or goes with its workspace.
+// cleanUp removes what the landing kept in the mirror, and what was offered once it is landed: work that goes back to its
+// author is begun from there, in whatever data root. It is best effort: a rest is overwritten by the next landing of the task,
+// or goes when the task has ended.
 func (d *drive) cleanUp(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	if err := d.h.build.Discard(ctx, d.def.Repo, d.task.Key); err != nil {
 		d.h.log.WarnContext(ctx, "land ref not removed", append(d.facts(), "error", err)...)
 	}
+	if !d.attempt.Offered || d.attempt.Step != attempt.StepFinalised {
+		return
+	}
+	if err := d.h.build.Withdraw(ctx, d.def.Repo, d.task.Key); err != nil {
+		d.h.log.WarnContext(ctx, "head not taken back", append(d.facts(), "error", err)...)
+	}
 }
+
+const cleanUpTimeout = 5 * time.Second

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ type world struct {
 	tester *shellTester
 	forge  forge.Forge
 	land   bool
+	batch  int
 	log    *logBuffer
 }
 
@@ -98,24 +100,32 @@ func (w *world) Open(ctx context.Context, _ forge.Repo) (*git.Mirror, error) {
 func (w *world) Definition(context.Context, Task) (Definition, error) {
 	return Definition{
 		Repo: forge.Repo{Name: repoName, Location: w.repo.Dir, Base: "main"}, Target: "main",
-		Test: w.tester.command, Land: w.land,
+		Test: w.tester.command, Land: w.land, Batch: w.batch,
 	}, nil
 }
 
 func (w *world) config() Config {
 	return Config{
 		Store: w.store, Tasks: w.tasks, Mirrors: w, Catalog: w, Tester: w.tester, Forge: w.forge,
-		Committer: git.Identity{Name: "orch", Email: "orch@localhost"}, Logger: w.log.logger(),
+		Committer: git.Identity{Name: "orch", Email: "orch@localhost"}, Owner: "test", Logger: w.log.logger(),
 		// Long, so that a wake-up that doesn't come is noticed.
 		WaitPoll: 2 * time.Minute, RetryMin: 2 * time.Minute,
 	}
 }
 
+// told has at called with the points of a landing.
+func told(at func(p point)) func(string) {
+	if at == nil {
+		return nil
+	}
+	return func(p string) { at(point(strings.TrimPrefix(p, "merge:"))) }
+}
+
 // handler makes a handler that calls at when it reaches a point.
-func (w *world) handler(at func(point string)) *Handler {
+func (w *world) handler(at func(p point)) *Handler {
 	w.t.Helper()
 	cfg := w.config()
-	cfg.failpoint = at
+	cfg.At = told(at)
 	h, err := NewHandler(cfg)
 	if err != nil {
 		w.t.Fatal(err)
@@ -256,11 +266,11 @@ func (w *world) drain(h *Handler) {
 
 // crash runs the handler in a goroutine that ends at the point, as if its process had died, and puts its job back
 // into the queue as a reaper does. It reports whether the point was reached.
-func (w *world) crash(l *queue.Lease, point string) bool {
+func (w *world) crash(l *queue.Lease, stop point) bool {
 	w.t.Helper()
 	reached := false
-	h := w.handler(func(at string) {
-		if at == point && !reached {
+	h := w.handler(func(at point) {
+		if at == stop && !reached {
 			reached = true
 			runtime.Goexit()
 		}
@@ -269,7 +279,7 @@ func (w *world) crash(l *queue.Lease, point string) bool {
 	go func() {
 		defer close(done)
 		if err := w.run(h, l); err != nil {
-			w.t.Errorf("merge job that was to crash at %s: %v", point, err)
+			w.t.Errorf("merge job that was to crash at %s: %v", stop, err)
 		}
 	}()
 	<-done

@@ -19,6 +19,7 @@ type Mirrors interface {
 // Builder builds in the mirrors.
 type Builder struct {
 	Mirrors   Mirrors
+	Forge     forge.Forge
 	Committer git.Identity // of the commits that are made
 }
 
@@ -26,10 +27,14 @@ type Builder struct {
 type Source struct {
 	Key    string // of the task
 	Branch string // the short name of its branch
+	Title  string // of the task, for the commit that a merge or a squash makes
 }
 
 // LandRef keeps the commit that is to be landed, and with it what a test's checkout needs, from git's clean-up.
 func LandRef(key string) string { return "refs/orch/land/" + key }
+
+// HeadRef is where the repository has the head that is to land, for whoever lands it.
+func HeadRef(key string) string { return "refs/orch/head/" + key }
 
 // BranchRef is the task's branch in the mirror.
 func (s Source) BranchRef() string { return "refs/heads/" + s.Branch }
@@ -41,6 +46,41 @@ func (b Builder) Dir(ctx context.Context, repo forge.Repo) (string, error) {
 		return "", problem.Of(problem.Mirror, err)
 	}
 	return m.Dir(), nil
+}
+
+// Offer brings a head that is to land into the repository, so that any mirror of it can go on with the landing. It answers
+// false when the task's branch isn't at that head here.
+func (b Builder) Offer(ctx context.Context, repo forge.Repo, s Source, head string) (bool, error) {
+	m, err := b.Mirrors.Open(ctx, repo)
+	if err != nil {
+		return false, problem.Of(problem.Mirror, err)
+	}
+	branch, err := m.Ref(ctx, s.BranchRef())
+	if errors.Is(err, git.ErrNoRef) || err == nil && branch != head {
+		return false, nil
+	}
+	if err == nil {
+		err = m.SetRef(ctx, HeadRef(s.Key), head, "")
+	}
+	if err != nil {
+		return false, problem.Of(problem.Mirror, err)
+	}
+	if err := b.Forge.Publish(ctx, repo, m.Dir(), HeadRef(s.Key)); err != nil {
+		return false, problem.Of(problem.Publish, err)
+	}
+	return true, nil
+}
+
+// Withdraw takes an offer back. It may be gone.
+func (b Builder) Withdraw(ctx context.Context, repo forge.Repo, key string) error {
+	m, err := b.Mirrors.Open(ctx, repo)
+	if err == nil {
+		err = m.DeleteRef(ctx, HeadRef(key), "")
+	}
+	if err != nil && !errors.Is(err, git.ErrNoRef) {
+		return err
+	}
+	return b.Forge.Unpublish(ctx, repo, HeadRef(key))
 }
 
 // Discard removes what was kept of a landing. It may be gone.

@@ -3,6 +3,7 @@ package build
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"orch/internal/forge"
 	"orch/internal/git"
@@ -45,6 +46,31 @@ func (s *Site) Head(ctx context.Context, of Source) (string, error) {
 	return head, nil
 }
 
+// Offered is the head that the repository has of a task that is to land; "" when it has none.
+func (s *Site) Offered(ctx context.Context, key string) (string, error) {
+	head, err := s.mirror.Offered(ctx, key)
+	if err != nil && !errors.Is(err, git.ErrNoRef) {
+		return "", problem.Of(problem.Mirror, err)
+	}
+	return head, nil
+}
+
+// Has says whether head is to be had here, as the task's branch or as what was offered.
+func (s *Site) Has(ctx context.Context, of Source, head string) (bool, error) {
+	offered, err := s.Offered(ctx, of.Key)
+	if err != nil || offered == head {
+		return err == nil, err
+	}
+	branch, err := s.mirror.Ref(ctx, of.BranchRef())
+	if errors.Is(err, git.ErrNoRef) {
+		return false, nil
+	}
+	if err != nil {
+		return false, problem.Of(problem.Mirror, err)
+	}
+	return branch == head, nil
+}
+
 // SetBack moves the task's branch from one commit to another.
 func (s *Site) SetBack(ctx context.Context, of Source, to, from string) error {
 	if err := s.mirror.SetRef(ctx, of.BranchRef(), to, from); err != nil {
@@ -76,10 +102,10 @@ func (s *Site) Upstream(ctx context.Context, commits ...string) (string, error) 
 	return "", nil
 }
 
-// Make makes what would land of head on the target, and keeps it. The same target, head and method give the same commit. A
-// *git.ConflictError is for the author.
-func (s *Site) Make(ctx context.Context, of Source, head string, method git.Method) (git.Replayed, error) {
-	made, err := s.mirror.Compose(ctx, git.Change{Base: s.Base, Head: head, Method: method}, s.committer)
+// Make makes what would land of head on the commit onto, the target or what is stacked on it, and keeps it. The same commits,
+// method and title give the same commit. A *git.ConflictError is for the author.
+func (s *Site) Make(ctx context.Context, of Source, onto, head string, method git.Method) (git.Replayed, error) {
+	made, err := s.mirror.Compose(ctx, git.Change{Base: onto, Head: head, Method: method, Message: of.message(method)}, s.committer)
 	var conflict *git.ConflictError
 	switch {
 	case errors.As(err, &conflict):
@@ -93,4 +119,16 @@ func (s *Site) Make(ctx context.Context, of Source, head string, method git.Meth
 		return git.Replayed{}, problem.Of(problem.Mirror, err)
 	}
 	return made, nil
+}
+
+// message is that of the commit which a method makes.
+func (s Source) message(method git.Method) string {
+	title := strings.Join(strings.Fields(s.Title), " ")
+	switch {
+	case method == git.Merge:
+		return "Merge " + s.Key + ": " + title + "\n"
+	case title == "":
+		return s.Key + "\n"
+	}
+	return title + " (" + s.Key + ")\n"
 }

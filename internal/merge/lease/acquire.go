@@ -45,8 +45,8 @@ func (s *Store) AcquireTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t Turn
 	}
 	if state.held() && !self {
 		taken = &Reclaimed{Lease: state.Lease, Reason: state.reason()}
-		if err := queue.AddCounterTx(ctx, tx, CounterReclaimed, 1); err != nil {
-			return nil, 0, nil, fmt.Errorf("count reclaimed merge lease: %w", err)
+		if err := s.takenTx(ctx, tx, *taken); err != nil {
+			return nil, 0, nil, err
 		}
 	}
 	got = &Right{store: s, job: l, repo: t.Repo, target: t.Target, attempt: t.Attempt}

@@ -23,6 +23,7 @@ const (
 	Replay     = "replay_failed"
 	Method     = "method_unsupported"
 	Test       = "test_not_run"
+	Claim      = "claim_failed"
 	Look       = "look_failed"
 	Land       = "land_failed"
 	NotLanded  = "not_landed"
@@ -49,11 +50,14 @@ func (e *StepError) Reason() string {
 	return e.Err.Error()
 }
 
-// Of makes the problem of a step; where the forge named it, with the forge's code.
+// Of makes the problem of a step; where the forge named it, with the forge's code. A full disk is a problem of its own.
 func Of(code string, err error) error {
 	var named *forge.ProblemError
 	if errors.As(err, &named) && named.Code != "" {
 		code = string(named.Code)
+	}
+	if outOfSpace(err) {
+		code = FullDisk
 	}
 	return &StepError{Code: code, Err: err}
 }
