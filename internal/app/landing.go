@@ -73,7 +73,11 @@ func (a landingTasks) ReturnTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t
 	if err := l.CompleteTx(ctx, tx); err != nil {
 		return err
 	}
-	_, err := a.store.ReturnTx(ctx, tx, at(t), task.Return{Gate: flow.BranchMergeable, Reason: r.Reason, Feedback: r.Feedback, Output: r.Feedback})
+	back := task.Return{Gate: flow.BranchMergeable, Reason: r.Reason, Feedback: r.Feedback, Output: r.Feedback}
+	if own := l.Worker().RootID; t.Root != own { // the landing was gone on with here, so that the work is here now
+		back.Root = own
+	}
+	_, err := a.store.ReturnTx(ctx, tx, at(t), back)
 	return err
 }
 

@@ -99,7 +99,7 @@ func newSystem(ctx context.Context, opts Options, pool *pgxpool.Pool, data *root
 	s.queue = queue.New(pool, queue.Config{LeaseTTL: cfg.Worker.LeaseTTL.Duration(), Logger: log, OnFailed: s.tasks.JobFailedTx})
 	s.places = place.New(place.Config{Root: data, Git: program, Forge: s.forge})
 	s.hosts = hosts.New(hosts.Config{
-		Pool: pool, Tasks: s.tasks, Self: data.ID(), Logger: log, Watch: hostdead.Config{
+		Pool: pool, Tasks: s.tasks, OfferedTx: s.merges.OfferedTx, Self: data.ID(), Logger: log, Watch: hostdead.Config{
 			After: cfg.Runs.HostDead.Duration(), Margin: 2*cfg.Worker.KillGrace.Duration() + cfg.Worker.LeaseTTL.Duration(),
 			Every: cfg.Worker.LeaseTTL.Duration(),
 		},
