@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/app/catalog"
@@ -35,9 +36,15 @@ func (a landingTasks) Load(ctx context.Context, id int64) (merge.Task, error) {
 	}
 	return merge.Task{
 		ID: t.ID, Key: t.Key, Repo: t.Repo, Location: t.Location, Title: t.Title, Branch: t.Branch, BaseBranch: t.BaseBranch,
-		Stage: t.Stage, Round: t.Round, Priority: t.Priority, Head: t.PassedCommit, Land: t.Land,
-		Open: !t.State.Ended(),
+		Stage: t.Stage, Round: t.Round, Priority: t.Priority, Root: rootOf(t), Head: t.PassedCommit, Land: t.Land, Open: !t.State.Ended(),
 	}, nil
+}
+
+func rootOf(t task.Task) uuid.UUID {
+	if t.RootID == nil {
+		return uuid.Nil
+	}
+	return *t.RootID
 }
 
 // IntentTx implements merge.Tasks.
@@ -111,7 +118,7 @@ func (c landingCatalog) Definition(ctx context.Context, t merge.Task) (merge.Def
 		return merge.Definition{}, err
 	}
 	definition := merge.Definition{
-		Repo: plan.Repo, Target: full.BaseBranch, Method: plan.Method, Land: plan.Land && full.Land,
+		Repo: plan.Repo, Target: full.BaseBranch, Method: plan.Method, Batch: plan.Batch, Land: plan.Land && full.Land, Home: plan.Home,
 	}
 	if plan.Test != nil {
 		definition.Test = plan.Test.Hash()

@@ -32,12 +32,13 @@ type stand struct {
 	repo *testgit.Repo
 	pool *pgxpool.Pool
 	env  []string
+	root string // name of its data root
 }
 
 // newStand has an agent that notes each start and works until it may end, and a test that notes each start.
 func newStand(t *testing.T) *stand {
 	t.Helper()
-	s := &stand{t: t, dir: testdb.Dir(t), pool: testdb.New(t)}
+	s := &stand{t: t, dir: testdb.Dir(t), pool: testdb.New(t), root: "root"}
 	t.Cleanup(func() { s.until("everything is gone", func() bool { return len(s.processes()) == 0 }) })
 	s.write("agent.sh", `echo $$ >> `+s.dir+`/starts
 echo before
@@ -64,7 +65,7 @@ agents:
 func (s *stand) on(cfg *pgx.ConnConfig, more ...string) {
 	s.env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GORACE=atexit_sleep_ms=0",
-		"ORCH_ROOT=" + filepath.Join(s.dir, "root"), "ORCH_CONFIG=" + filepath.Join(s.dir, "orch.yaml"), "ORCH_DATABASE_URL=" + testdb.URL(cfg),
+		"ORCH_ROOT=" + filepath.Join(s.dir, s.root), "ORCH_CONFIG=" + filepath.Join(s.dir, "orch.yaml"), "ORCH_DATABASE_URL=" + testdb.URL(cfg),
 		"ORCH_KILL_GRACE_S=1", "ORCH_MAX_CONCURRENCY=2", "ORCH_MIN_FREE_MB=0",
 	}, more...)
 }
@@ -164,7 +165,7 @@ func (s *stand) serve(point string) *serving {
 	if said != "up\n" {
 		s.t.Fatalf("orch isn't up: %q, %v", said, err)
 	}
-	if srv.client, err = client.Dial(s.t.Context(), client.Config{Socket: filepath.Join(s.dir, "root", "orch.sock")}); err != nil {
+	if srv.client, err = client.Dial(s.t.Context(), client.Config{Socket: filepath.Join(s.dir, s.root, "orch.sock")}); err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(srv.client.Close)

@@ -164,8 +164,8 @@ func (s *system) wireWorker(ctx context.Context, opts Options) error {
 	})
 	landing, err := merge.NewHandler(merge.Config{
 		Store: s.merges, Tasks: landingTasks{s.tasks, log}, Mirrors: s.places.Mirrors(), Catalog: landingCatalog{s.catalog, s.tasks},
-		Tester: landingTester{s.catalog, s.tasks, s.gates}, Forge: s.forge, Committer: git.Committer(), Logger: log,
-		EndRuns: s.runs.EndTask,
+		Tester: landingTester{s.catalog, s.tasks, s.gates}, Forge: s.forge, Committer: git.Committer(), Owner: s.root.InstanceID().String(), Logger: log,
+		Paused: s.queue.RepoPaused, EndRuns: s.runs.EndTask, At: opts.At,
 	})
 	if err != nil {
 		return err

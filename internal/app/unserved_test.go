@@ -77,6 +77,10 @@ func TestBlockUnserved(t *testing.T) {
 				r as (insert into roots (id, host, path) values ('6d1bb3a9-2bd7-4b8e-9a3d-111111111111', 'there', '/there') returning id)
 				update tasks set root_id = r.id from r`,
 		},
+		"it lands, and its own root has forgotten the repository": {
+			workers: []seen{{1, "{lib}", now, false}}, change: `with j as (update jobs set kind = 'merge', lane = 'merge')
+				update tasks set root_id = w.root_id from workers w`, blocked: true,
+		},
 		"it has just become due": {
 			workers: []seen{{1, "{lib}", now, false}}, change: `update jobs set run_at = clock_timestamp() - interval '30 seconds'`,
 		},

@@ -47,6 +47,7 @@ type Plan struct {
 	Method string
 	Batch  int // how many may be tested and landed together
 	Land   bool
+	Home   bool // only the task's own data root knows the repository
 }
 
 // Plan says how t is to be done.
@@ -74,7 +75,7 @@ func (c *Catalog) adhocPlan(ctx context.Context, t task.Task, own Adhoc) (Plan, 
 	p := Plan{
 		Limits: limitsOf(file.Budgets),
 		Repo:   forge.Repo{Name: t.Repo, Location: own.Path, Base: t.BaseBranch},
-		Setup:  own.Setup, Method: string(git.FastForward), Batch: 1, Land: c.gated.Repo(t.Repo), Agents: map[string]orchyaml.Agent{},
+		Setup:  own.Setup, Method: string(git.FastForward), Batch: 1, Land: c.gated.Repo(t.Repo), Home: true, Agents: map[string]orchyaml.Agent{},
 	}
 	name := adhocAgent
 	if own.Agent != "" {
