@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -22,10 +23,11 @@ import (
 type taskTable struct {
 	pool *pgxpool.Pool
 	head map[int64]string // commits that the gates passed, where they are known
+	root uuid.UUID        // in whose mirror the branches are; zero = any
 }
 
 func (s *taskTable) Load(ctx context.Context, id int64) (Task, error) {
-	t := Task{ID: id, Head: s.head[id]}
+	t := Task{ID: id, Head: s.head[id], Root: s.root}
 	err := s.pool.QueryRow(ctx, `select key, repo, location, title, branch, base_branch, stage, round, priority, land,
 		state in ('active', 'waiting') from tasks join repositories on name = repo where id = $1`, id).Scan(&t.Key, &t.Repo,
 		&t.Location, &t.Title, &t.Branch, &t.BaseBranch, &t.Stage, &t.Round, &t.Priority, &t.Land, &t.Open)

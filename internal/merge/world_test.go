@@ -204,7 +204,7 @@ func (w *world) worker() queue.Worker {
 func (w *world) claim() *queue.Lease {
 	w.t.Helper()
 	leases, err := w.queue.Claim(w.t.Context(), queue.ClaimRequest{
-		Worker: w.worker(), Lane: Lane, Kinds: []string{Kind}, Limit: 1,
+		Worker: w.worker(), Lane: Lane, Kinds: []string{Kind}, Repos: []string{repoName}, Limit: 1,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -268,10 +268,17 @@ func (w *world) drain(h *Handler) {
 // into the queue as a reaper does. It reports whether the point was reached.
 func (w *world) crash(l *queue.Lease, stop point) bool {
 	w.t.Helper()
+	return w.crashWith(l, stop, func() {})
+}
+
+// crashWith is crash after something else that happens there.
+func (w *world) crashWith(l *queue.Lease, stop point, do func()) bool {
+	w.t.Helper()
 	reached := false
 	h := w.handler(func(at point) {
 		if at == stop && !reached {
 			reached = true
+			do()
 			runtime.Goexit()
 		}
 	})
