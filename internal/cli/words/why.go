@@ -69,12 +69,14 @@ func waitsFor(j *api.Job, paused []api.Pause) string {
 	phase := orZero(j.Phase)
 	agent, isAgent := strings.CutPrefix(phase, "agent_paused:")
 	switch {
-	case isAgent && len(paused) > 0, phase == "":
+	case isAgent && len(paused) > 0, phase == "", strings.HasPrefix(phase, "repo_paused:"):
 		return ""
 	case isAgent:
 		return "Agent " + terminal.Printable(agent) + ", which was paused, is to begin it."
 	case phase == "budget_day":
 		return "Today's budget is used up: it goes on at 00:00 UTC, or when the budget is raised in orch.yaml (`orch agent list` shows what was used)."
+	case phase == "merge_lease":
+		return "It waits for its turn to land (`orch queue` shows the line, and who holds the lease)."
 	case phase == "disk_space":
 		return "It waits for room on the disk."
 	case phase == "run_elsewhere":
