@@ -54,4 +54,8 @@ chaos: ## let 100 agents misbehave while orch, their shims and they themselves a
 	@scripts/setup
 	ORCH_CHAOS_TASKS=100 ORCH_CHAOS_SECONDS=180 go test -v -timeout 30m -run 'Chaos|ExitStatuses|TwentyLiving|IdleAgents' ./cmd/orch
 
-.PHONY: help setup build demo test lint format generate check bench stress chaos
+oracle: ## land random branches by gates that are frozen and killed, 500 times, and ask git what came of it
+	@scripts/setup
+	ORCH_ORACLE_RUNS=$${ORCH_ORACLE_RUNS:-500} go test -v -timeout 60m -run Oracle ./internal/merge
+
+.PHONY: help setup build demo test lint format generate check bench stress chaos oracle
