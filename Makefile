@@ -58,4 +58,8 @@ oracle: ## land random branches by gates that are frozen and killed, 500 times, 
 	@scripts/setup
 	ORCH_ORACLE_RUNS=$${ORCH_ORACLE_RUNS:-500} go test -v -timeout 60m -run Oracle ./internal/merge
 
-.PHONY: help setup build demo test lint format generate check bench stress chaos oracle
+sweep: ## kill and stop orch at each step of every kind of landing, and at each run of git (about 20 minutes)
+	@scripts/setup
+	ORCH_SWEEP=all go test -v -timeout 60m -run 'EachPointOfALanding|EachRunOfGit' ./internal/app
+
+.PHONY: help setup build demo test lint format generate check bench stress chaos oracle sweep

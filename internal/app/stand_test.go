@@ -130,19 +130,23 @@ type serving struct {
 	*stand
 	cmd    *exec.Cmd
 	client *client.Client
+	log    string        // file
 	gone   chan struct{} // closed when it has ended
 }
 
 // serve starts one that dies at a point, and waits until it is up.
-func (s *stand) serve(point string) *serving {
+func (s *stand) serve(point string) *serving { return s.start("serve", point).dial() }
+
+// start starts a process of orch in a role of the test binary, and waits until it is up.
+func (s *stand) start(role, arg string) *serving {
 	s.t.Helper()
-	srv := &serving{stand: s, cmd: exec.Command(os.Args[0], "serve", point), gone: make(chan struct{})}
+	srv := &serving{stand: s, cmd: exec.Command(os.Args[0], role, arg), gone: make(chan struct{})}
 	srv.cmd.Env = s.env
 	log, err := os.CreateTemp(s.dir, "log-")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	srv.cmd.Stderr = log
+	srv.cmd.Stderr, srv.log = log, log.Name()
 	out, err := srv.cmd.StdoutPipe()
 	if err != nil {
 		s.t.Fatal(err)
@@ -158,18 +162,35 @@ func (s *stand) serve(point string) *serving {
 	s.t.Cleanup(func() {
 		srv.end(unix.SIGTERM)
 		if content, err := os.ReadFile(log.Name()); err == nil && s.t.Failed() {
-			s.t.Logf("orch serve until %q said:\n%s", point, content)
+			s.t.Logf("orch %s %q, pid %d, said:\n%s", role, arg, srv.cmd.Process.Pid, content)
 		}
 		_ = log.Close()
 	})
 	if said != "up\n" {
 		s.t.Fatalf("orch isn't up: %q, %v", said, err)
 	}
-	if srv.client, err = client.Dial(s.t.Context(), client.Config{Socket: filepath.Join(s.dir, s.root, "orch.sock")}); err != nil {
+	return srv
+}
+
+// dial has the client of one that serves.
+func (s *serving) dial() *serving {
+	s.t.Helper()
+	var err error
+	if s.client, err = client.Dial(s.t.Context(), client.Config{Socket: filepath.Join(s.dir, s.root, "orch.sock")}); err != nil {
 		s.t.Fatal(err)
 	}
-	s.t.Cleanup(srv.client.Close)
-	return srv
+	s.t.Cleanup(s.client.Close)
+	return s
+}
+
+// says says whether the process has logged a message.
+func (s *serving) says(message string) bool {
+	s.t.Helper()
+	content, err := os.ReadFile(s.log)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.Contains(string(content), message)
 }
 
 func (s *serving) end(signal unix.Signal) {
