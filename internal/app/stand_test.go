@@ -22,8 +22,8 @@ import (
 	"orch/internal/testgit"
 )
 
-// patience bounds every wait; it is no expectation.
-const patience = 60 * time.Second
+// patience bounds every wait; it is no expectation. A landing waits two minutes for a lock that a stopped process has.
+const patience = 4 * time.Minute
 
 // stand is a data root with a repository and a database, on which processes of orch are started and killed.
 type stand struct {
