@@ -54,4 +54,12 @@ chaos: ## let 100 agents misbehave while orch, their shims and they themselves a
 	@scripts/setup
 	ORCH_CHAOS_TASKS=100 ORCH_CHAOS_SECONDS=180 go test -v -timeout 30m -run 'Chaos|ExitStatuses|TwentyLiving|IdleAgents' ./cmd/orch
 
-.PHONY: help setup build demo test lint format generate check bench stress chaos
+oracle: ## land random branches by gates that are frozen and killed, 500 times, and ask git what came of it
+	@scripts/setup
+	ORCH_ORACLE_RUNS=$${ORCH_ORACLE_RUNS:-500} go test -v -timeout 60m -run Oracle ./internal/merge
+
+sweep: ## kill and stop orch at each step of every kind of landing, and at each run of git (about 20 minutes)
+	@scripts/setup
+	ORCH_SWEEP=all go test -v -timeout 60m -run 'EachPointOfALanding|EachRunOfGit' ./internal/app
+
+.PHONY: help setup build demo test lint format generate check bench stress chaos oracle sweep

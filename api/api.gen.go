@@ -690,8 +690,36 @@ type QueueMerge struct {
 	// Attempt Example: 0
 	Attempt int `json:"attempt"`
 
+	// Base The commit of the target that the landing was prepared on. Null before that.
+	//
+	// Example: 8c2f1e0b7d7a4d0f3f0a3c1d9b6e5a4f3c2b1a09
+	Base *string `json:"base"`
+
+	// Branch Example: orch/demo-66
+	Branch string `json:"branch"`
+
+	// Group Key of the task that leads the group with which it is tested and landed. Null when it is alone.
+	//
+	// Example: demo-65
+	Group *string `json:"group"`
+
+	// Head The commit that its gates passed.
+	//
+	// Example: 1f0e9d8c7b6a5f4e3d2c1b0a9f8e7d6c5b4a3f2e
+	Head *string `json:"head"`
+
+	// Land The commit that is tested, and lands.
+	//
+	// Example: 5a4f3c2b1a098c2f1e0b7d7a4d0f3f0a3c1d9b6e
+	Land *string `json:"land"`
+
 	// LastError A code.
-	LastError  *string    `json:"last_error"`
+	LastError *string `json:"last_error"`
+
+	// Method `fast-forward`, `rebase`, `merge` or `squash`.
+	//
+	// Example: fast-forward
+	Method     string     `json:"method"`
 	NextLookAt *time.Time `json:"next_look_at"`
 
 	// Position Example: 2
@@ -1866,6 +1894,14 @@ type ClientInterface interface {
 	// Corresponds with POST /tasks/{key}/retry (the `RetryTask` operationId).
 	RetryTask(ctx context.Context, key TaskKey, body RetryTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// RevertTask Add a task that takes back what a task has landed
+	//
+	// The new task goes the usual way: an agent makes the revert, its gates check it, and it lands like any other
+	// change. A task that hasn't landed anything is refused with 409 `task_not_landed`.
+	//
+	// Corresponds with POST /tasks/{key}/revert (the `RevertTask` operationId).
+	RevertTask(ctx context.Context, key TaskKey, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListTaskRuns What was started for a task, newest first
 	//
 	// Corresponds with GET /tasks/{key}/runs (the `ListTaskRuns` operationId).
@@ -2377,6 +2413,24 @@ func (c *Client) RetryTaskWithBody(ctx context.Context, key TaskKey, contentType
 // Corresponds with POST /tasks/{key}/retry (the `RetryTask` operationId).
 func (c *Client) RetryTask(ctx context.Context, key TaskKey, body RetryTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewRetryTaskRequest(c.Server, key, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RevertTask Add a task that takes back what a task has landed
+//
+// The new task goes the usual way: an agent makes the revert, its gates check it, and it lands like any other
+// change. A task that hasn't landed anything is refused with 409 `task_not_landed`.
+//
+// Corresponds with POST /tasks/{key}/revert (the `RevertTask` operationId).
+func (c *Client) RevertTask(ctx context.Context, key TaskKey, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRevertTaskRequest(c.Server, key)
 	if err != nil {
 		return nil, err
 	}
@@ -3347,6 +3401,40 @@ func NewRetryTaskRequestWithBody(server string, key TaskKey, contentType string,
 	return req, nil
 }
 
+// NewRevertTaskRequest constructs an http.Request for the RevertTask method
+func NewRevertTaskRequest(server string, key TaskKey) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/tasks/%s/revert", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListTaskRunsRequest constructs an http.Request for the ListTaskRuns method
 func NewListTaskRunsRequest(server string, key TaskKey, params *ListTaskRunsParams) (*http.Request, error) {
 	var err error
@@ -3783,6 +3871,16 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /tasks/{key}/retry (the `RetryTask` operationId).
 	RetryTaskWithResponse(ctx context.Context, key TaskKey, body RetryTaskJSONRequestBody, reqEditors ...RequestEditorFn) (*RetryTaskResponse, error)
+
+	// RevertTaskWithResponse Add a task that takes back what a task has landed
+	//
+	// The new task goes the usual way: an agent makes the revert, its gates check it, and it lands like any other
+	// change. A task that hasn't landed anything is refused with 409 `task_not_landed`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /tasks/{key}/revert (the `RevertTask` operationId).
+	RevertTaskWithResponse(ctx context.Context, key TaskKey, reqEditors ...RequestEditorFn) (*RevertTaskResponse, error)
 
 	// ListTaskRunsWithResponse What was started for a task, newest first
 	//
@@ -4996,6 +5094,82 @@ func (r RetryTaskResponse) ContentType() string {
 	return ""
 }
 
+// RevertTaskResponse201Headers the declared response headers of an HTTP 201 response for RevertTask
+type RevertTaskResponse201Headers struct {
+	Location *string
+}
+
+type RevertTaskResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Task
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers201 the parsed response headers for an HTTP 201 response
+	Headers201 *RevertTaskResponse201Headers
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r RevertTaskResponse) GetJSON201() *Task {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
+func (r RevertTaskResponse) GetApplicationProblemJSON404() *Problem {
+	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r RevertTaskResponse) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r RevertTaskResponse) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RevertTaskResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RevertTaskResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RevertTaskResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RevertTaskResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RevertTaskResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListTaskRunsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -5541,6 +5715,22 @@ func (c *ClientWithResponses) RetryTaskWithResponse(ctx context.Context, key Tas
 		return nil, err
 	}
 	return ParseRetryTaskResponse(rsp)
+}
+
+// RevertTaskWithResponse Add a task that takes back what a task has landed
+//
+// The new task goes the usual way: an agent makes the revert, its gates check it, and it lands like any other
+// change. A task that hasn't landed anything is refused with 409 `task_not_landed`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /tasks/{key}/revert (the `RevertTask` operationId).
+func (c *ClientWithResponses) RevertTaskWithResponse(ctx context.Context, key TaskKey, reqEditors ...RequestEditorFn) (*RevertTaskResponse, error) {
+	rsp, err := c.RevertTask(ctx, key, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRevertTaskResponse(rsp)
 }
 
 // ListTaskRunsWithResponse What was started for a task, newest first
@@ -6496,6 +6686,73 @@ func ParseRetryTaskResponse(rsp *http.Response) (*RetryTaskResponse, error) {
 	return response, nil
 }
 
+// ParseRevertTaskResponse parses an HTTP response from a RevertTaskWithResponse call
+func ParseRevertTaskResponse(rsp *http.Response) (*RevertTaskResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RevertTaskResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Task
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 201:
+		var headers RevertTaskResponse201Headers
+		if values := rsp.Header.Values("Location"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Location", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.Location = &value
+		}
+		response.Headers201 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListTaskRunsResponse parses an HTTP response from a ListTaskRunsWithResponse call
 func ParseListTaskRunsResponse(rsp *http.Response) (*ListTaskRunsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -6645,6 +6902,9 @@ type ServerInterface interface {
 	// RetryTask Let a blocked task go on
 	// (POST /tasks/{key}/retry)
 	RetryTask(w http.ResponseWriter, r *http.Request, key TaskKey)
+	// RevertTask Add a task that takes back what a task has landed
+	// (POST /tasks/{key}/revert)
+	RevertTask(w http.ResponseWriter, r *http.Request, key TaskKey)
 	// ListTaskRuns What was started for a task, newest first
 	// (GET /tasks/{key}/runs)
 	ListTaskRuns(w http.ResponseWriter, r *http.Request, key TaskKey, params ListTaskRunsParams)
@@ -6774,6 +7034,12 @@ func (_ Unimplemented) RestoreTask(w http.ResponseWriter, r *http.Request, key T
 // RetryTask Let a blocked task go on
 // (POST /tasks/{key}/retry)
 func (_ Unimplemented) RetryTask(w http.ResponseWriter, r *http.Request, key TaskKey) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// RevertTask Add a task that takes back what a task has landed
+// (POST /tasks/{key}/revert)
+func (_ Unimplemented) RevertTask(w http.ResponseWriter, r *http.Request, key TaskKey) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -7418,6 +7684,32 @@ func (siw *ServerInterfaceWrapper) RetryTask(w http.ResponseWriter, r *http.Requ
 	handler.ServeHTTP(w, r)
 }
 
+// RevertTask operation middleware
+func (siw *ServerInterfaceWrapper) RevertTask(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "key" -------------
+	var key TaskKey
+
+	err = runtime.BindStyledParameterWithOptions("simple", "key", chi.URLParam(r, "key"), &key, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "key", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RevertTask(w, r, key)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // ListTaskRuns operation middleware
 func (siw *ServerInterfaceWrapper) ListTaskRuns(w http.ResponseWriter, r *http.Request) {
 
@@ -7657,6 +7949,9 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 	})
 	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/tasks/{key}/answer", wrapper.AnswerTask)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/tasks/{key}/revert", wrapper.RevertTask)
 	})
 	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/tasks/{key}/salvages", wrapper.ListSalvages)
@@ -9032,6 +9327,99 @@ func (response RetryTaskdefaultApplicationProblemPlusJSONResponse) VisitRetryTas
 	return err
 }
 
+type RevertTaskRequestObject struct {
+	Key TaskKey `json:"key"`
+}
+
+type RevertTaskResponseObject interface {
+	VisitRevertTaskResponse(w http.ResponseWriter) error
+}
+
+type RevertTask201ResponseHeaders struct {
+	Location *string
+}
+
+type RevertTask201JSONResponse struct {
+	Body    Task
+	Headers RevertTask201ResponseHeaders
+}
+
+func (response RevertTask201JSONResponse) VisitRevertTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.Location != nil {
+		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
+	}
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RevertTask404ApplicationProblemPlusJSONResponse struct {
+	ProblemApplicationProblemPlusJSONResponse
+}
+
+func (response RevertTask404ApplicationProblemPlusJSONResponse) VisitRevertTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RevertTask409ApplicationProblemPlusJSONResponse Problem
+
+func (response RevertTask409ApplicationProblemPlusJSONResponse) VisitRevertTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RevertTask422ApplicationProblemPlusJSONResponse Problem
+
+func (response RevertTask422ApplicationProblemPlusJSONResponse) VisitRevertTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RevertTaskdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RevertTaskdefaultApplicationProblemPlusJSONResponse) VisitRevertTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(response.StatusCode)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListTaskRunsRequestObject struct {
 	Key    TaskKey `json:"key"`
 	Params ListTaskRunsParams
@@ -9219,6 +9607,9 @@ type StrictServerInterface interface {
 	// RetryTask Let a blocked task go on
 	// (POST /tasks/{key}/retry)
 	RetryTask(ctx context.Context, request RetryTaskRequestObject) (RetryTaskResponseObject, error)
+	// RevertTask Add a task that takes back what a task has landed
+	// (POST /tasks/{key}/revert)
+	RevertTask(ctx context.Context, request RevertTaskRequestObject) (RevertTaskResponseObject, error)
 	// ListTaskRuns What was started for a task, newest first
 	// (GET /tasks/{key}/runs)
 	ListTaskRuns(ctx context.Context, request ListTaskRunsRequestObject) (ListTaskRunsResponseObject, error)
@@ -9809,6 +10200,32 @@ func (sh *strictHandler) RetryTask(w http.ResponseWriter, r *http.Request, key T
 		sh.options.ResponseErrorHandlerFunc(w, r, err)
 	} else if validResponse, ok := response.(RetryTaskResponseObject); ok {
 		if err := validResponse.VisitRetryTaskResponse(w); err != nil {
+			sh.options.ResponseErrorHandlerFunc(w, r, err)
+		}
+	} else if response != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, fmt.Errorf("unexpected response type: %T", response))
+	}
+}
+
+// RevertTask operation middleware
+func (sh *strictHandler) RevertTask(w http.ResponseWriter, r *http.Request, key TaskKey) {
+	var request RevertTaskRequestObject
+
+	request.Key = key
+
+	handler := func(ctx context.Context, w http.ResponseWriter, r *http.Request, request interface{}) (interface{}, error) {
+		return sh.ssi.RevertTask(ctx, request.(RevertTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RevertTask")
+	}
+
+	response, err := handler(r.Context(), w, r, request)
+
+	if err != nil {
+		sh.options.ResponseErrorHandlerFunc(w, r, err)
+	} else if validResponse, ok := response.(RevertTaskResponseObject); ok {
+		if err := validResponse.VisitRevertTaskResponse(w); err != nil {
 			sh.options.ResponseErrorHandlerFunc(w, r, err)
 		}
 	} else if response != nil {

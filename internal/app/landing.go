@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/app/catalog"
@@ -16,7 +18,10 @@ import (
 )
 
 // landingTasks lets the merge gate move tasks.
-type landingTasks struct{ store *task.Store }
+type landingTasks struct {
+	store *task.Store
+	log   *slog.Logger
+}
 
 func at(t merge.Task) task.At { return task.At{TaskID: t.ID, Stage: t.Stage, Round: t.Round} }
 
@@ -31,9 +36,15 @@ func (a landingTasks) Load(ctx context.Context, id int64) (merge.Task, error) {
 	}
 	return merge.Task{
 		ID: t.ID, Key: t.Key, Repo: t.Repo, Location: t.Location, Title: t.Title, Branch: t.Branch, BaseBranch: t.BaseBranch,
-		Stage: t.Stage, Round: t.Round, Priority: t.Priority, Head: t.PassedCommit, Land: t.Land,
-		Open: !t.State.Ended(),
+		Stage: t.Stage, Round: t.Round, Priority: t.Priority, Root: rootOf(t), Head: t.PassedCommit, Land: t.Land, Open: !t.State.Ended(),
 	}, nil
+}
+
+func rootOf(t task.Task) uuid.UUID {
+	if t.RootID == nil {
+		return uuid.Nil
+	}
+	return *t.RootID
 }
 
 // IntentTx implements merge.Tasks.
@@ -45,14 +56,23 @@ func (a landingTasks) IntentTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t
 	return err
 }
 
-// LandedTx implements merge.Tasks.
+// LandedTx implements merge.Tasks. A task that was taken elsewhere while it landed stays there; that its work is on the target
+// all the same is told.
 func (a landingTasks) LandedTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t merge.Task, landed merge.Landed) (bool, error) {
 	note := ""
 	if landed.Upstream {
 		note = "the change was on " + landed.Target + " already"
 	}
-	_, err := a.store.LandedTx(ctx, tx, at(t), task.Landing{Commit: landed.Commit, Note: note})
-	return false, err
+	m, err := a.store.LandedTx(ctx, tx, at(t), task.Landing{Commit: landed.Commit, Note: note})
+	if err != nil || !m.Superseded || m.Task.LandedCommit == landed.Commit {
+		return false, err
+	}
+	now := m.Task
+	a.log.WarnContext(ctx, "work landed of a task that has moved on", slog.String("task", now.Key), slog.String("repo", now.Repo),
+		slog.String("target", landed.Target), slog.String("commit", landed.Commit), slog.String("state", string(now.State)),
+		slog.String("stage", now.Stage), slog.Int("round", now.Round))
+	reason := fmt.Sprintf("its work of stage %s, round %d, is on %s, but the task had moved on by then", t.Stage, t.Round, landed.Target)
+	return false, a.store.NoteTx(ctx, tx, now.ID, task.EventLanded, reason, map[string]any{"commit": landed.Commit, "round": t.Round})
 }
 
 // ReturnTx implements merge.Tasks: the merge job ends first, since the next stage's job shares its key.
@@ -60,7 +80,11 @@ func (a landingTasks) ReturnTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t
 	if err := l.CompleteTx(ctx, tx); err != nil {
 		return err
 	}
-	_, err := a.store.ReturnTx(ctx, tx, at(t), task.Return{Gate: flow.BranchMergeable, Reason: r.Reason, Feedback: r.Feedback, Output: r.Feedback})
+	back := task.Return{Gate: flow.BranchMergeable, Reason: r.Reason, Feedback: r.Feedback, Output: r.Feedback}
+	if own := l.Worker().RootID; t.Root != own { // the landing was gone on with here, so that the work is here now
+		back.Root = own
+	}
+	_, err := a.store.ReturnTx(ctx, tx, at(t), back)
 	return err
 }
 
@@ -94,7 +118,7 @@ func (c landingCatalog) Definition(ctx context.Context, t merge.Task) (merge.Def
 		return merge.Definition{}, err
 	}
 	definition := merge.Definition{
-		Repo: plan.Repo, Target: full.BaseBranch, Method: plan.Method, Land: plan.Land && full.Land,
+		Repo: plan.Repo, Target: full.BaseBranch, Method: plan.Method, Batch: plan.Batch, Land: plan.Land && full.Land, Home: plan.Home,
 	}
 	if plan.Test != nil {
 		definition.Test = plan.Test.Hash()

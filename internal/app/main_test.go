@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -15,6 +16,9 @@ import (
 	"orch/internal/process/shim"
 )
 
+// variables are what there was of ORCH_* outside. The processes that tests start see none of it.
+var variables = map[string]string{}
+
 // The test binary is also orch and its shims, so that tests can kill them.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 {
@@ -22,14 +26,34 @@ func TestMain(m *testing.M) {
 		case "shim":
 			os.Exit(shim.Run(os.Args[2]))
 		case "serve":
-			os.Exit(serveUntil(os.Args[2]))
+			os.Exit(run(Serve, until(os.Args[2])))
+		case "obey":
+			os.Exit(run(Serve, (&orderly{dir: os.Args[2]}).at))
+		case "work":
+			os.Exit(run(Work, (&orderly{dir: os.Args[2]}).at))
+		}
+	}
+	for _, entry := range os.Environ() {
+		if name, value, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "ORCH_") && name != "ORCH_POSTGRES_BIN" {
+			_ = os.Unsetenv(name)
+			variables[name] = value
 		}
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// serveUntil serves as the environment says, and dies at a point without another word; "" is none. It tells when it is up.
-func serveUntil(point string) int {
+// until dies at a point without another word; "" is none.
+func until(point string) func(at string) {
+	return func(at string) {
+		if at == point {
+			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+			select {}
+		}
+	}
+}
+
+// run is a process of orch as the environment says. It tells when it is up.
+func run(orch func(context.Context, Options) error, at func(point string)) int {
 	cfg, _, err := config.Load(nil)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -37,15 +61,10 @@ func serveUntil(point string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
-	err = Serve(ctx, Options{
+	err = orch(ctx, Options{
 		Config: cfg, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), SocketOnly: true, FailUnready: true,
 		Ready: func(Started) { fmt.Println("up") },
-		At: func(at string) {
-			if at == point {
-				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
-				select {}
-			}
-		},
+		At:    at,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -25,6 +25,7 @@ const (
 	stageAgents
 	stageSighting
 	stageListener
+	stageReclaim
 	stageRecovery
 	stageWorker
 	stageHTTP
@@ -38,6 +39,7 @@ const (
 	serviceListener = "listener"
 	serviceSighting = "sighting"
 	serviceSweep    = "sweep"
+	serviceReclaim  = "reclaim"
 	serviceRecovery = "recovery"
 	serviceWorker   = "worker"
 	serviceHTTP     = "http"
@@ -108,6 +110,7 @@ func (s *server) ground() []lifespan.Service {
 		{Name: serviceSighting, Stage: stageSighting, Run: s.runSighting, StopTimeout: 10 * time.Second},
 		{Name: serviceSweep, Stage: stageRecovery, Run: s.runSweep, StopTimeout: 10 * time.Second},
 		{Name: serviceListener, Stage: stageListener, Run: s.runListener, StopTimeout: 5 * time.Second},
+		{Name: serviceReclaim, Stage: stageReclaim, Run: s.runReclaim, StopTimeout: 10 * time.Second, Disabled: !bool(s.cfg.Merge.ReclaimEnabled)},
 		{Name: serviceRecovery, Stage: stageRecovery, Run: s.runRecovery, StopTimeout: 10 * time.Second},
 	}
 }

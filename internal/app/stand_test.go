@@ -22,8 +22,8 @@ import (
 	"orch/internal/testgit"
 )
 
-// patience bounds every wait; it is no expectation.
-const patience = 60 * time.Second
+// patience bounds every wait; it is no expectation. A landing waits two minutes for a lock that a stopped process has.
+const patience = 4 * time.Minute
 
 // stand is a data root with a repository and a database, on which processes of orch are started and killed.
 type stand struct {
@@ -32,12 +32,13 @@ type stand struct {
 	repo *testgit.Repo
 	pool *pgxpool.Pool
 	env  []string
+	root string // name of its data root
 }
 
 // newStand has an agent that notes each start and works until it may end, and a test that notes each start.
 func newStand(t *testing.T) *stand {
 	t.Helper()
-	s := &stand{t: t, dir: testdb.Dir(t), pool: testdb.New(t)}
+	s := &stand{t: t, dir: testdb.Dir(t), pool: testdb.New(t), root: "root"}
 	t.Cleanup(func() { s.until("everything is gone", func() bool { return len(s.processes()) == 0 }) })
 	s.write("agent.sh", `echo $$ >> `+s.dir+`/starts
 echo before
@@ -64,7 +65,7 @@ agents:
 func (s *stand) on(cfg *pgx.ConnConfig, more ...string) {
 	s.env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GORACE=atexit_sleep_ms=0",
-		"ORCH_ROOT=" + filepath.Join(s.dir, "root"), "ORCH_CONFIG=" + filepath.Join(s.dir, "orch.yaml"), "ORCH_DATABASE_URL=" + testdb.URL(cfg),
+		"ORCH_ROOT=" + filepath.Join(s.dir, s.root), "ORCH_CONFIG=" + filepath.Join(s.dir, "orch.yaml"), "ORCH_DATABASE_URL=" + testdb.URL(cfg),
 		"ORCH_KILL_GRACE_S=1", "ORCH_MAX_CONCURRENCY=2", "ORCH_MIN_FREE_MB=0",
 	}, more...)
 }
@@ -129,19 +130,23 @@ type serving struct {
 	*stand
 	cmd    *exec.Cmd
 	client *client.Client
+	log    string        // file
 	gone   chan struct{} // closed when it has ended
 }
 
 // serve starts one that dies at a point, and waits until it is up.
-func (s *stand) serve(point string) *serving {
+func (s *stand) serve(point string) *serving { return s.start("serve", point).dial() }
+
+// start starts a process of orch in a role of the test binary, and waits until it is up.
+func (s *stand) start(role, arg string) *serving {
 	s.t.Helper()
-	srv := &serving{stand: s, cmd: exec.Command(os.Args[0], "serve", point), gone: make(chan struct{})}
+	srv := &serving{stand: s, cmd: exec.Command(os.Args[0], role, arg), gone: make(chan struct{})}
 	srv.cmd.Env = s.env
 	log, err := os.CreateTemp(s.dir, "log-")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	srv.cmd.Stderr = log
+	srv.cmd.Stderr, srv.log = log, log.Name()
 	out, err := srv.cmd.StdoutPipe()
 	if err != nil {
 		s.t.Fatal(err)
@@ -157,18 +162,35 @@ func (s *stand) serve(point string) *serving {
 	s.t.Cleanup(func() {
 		srv.end(unix.SIGTERM)
 		if content, err := os.ReadFile(log.Name()); err == nil && s.t.Failed() {
-			s.t.Logf("orch serve until %q said:\n%s", point, content)
+			s.t.Logf("orch %s %q, pid %d, said:\n%s", role, arg, srv.cmd.Process.Pid, content)
 		}
 		_ = log.Close()
 	})
 	if said != "up\n" {
 		s.t.Fatalf("orch isn't up: %q, %v", said, err)
 	}
-	if srv.client, err = client.Dial(s.t.Context(), client.Config{Socket: filepath.Join(s.dir, "root", "orch.sock")}); err != nil {
+	return srv
+}
+
+// dial has the client of one that serves.
+func (s *serving) dial() *serving {
+	s.t.Helper()
+	var err error
+	if s.client, err = client.Dial(s.t.Context(), client.Config{Socket: filepath.Join(s.dir, s.root, "orch.sock")}); err != nil {
 		s.t.Fatal(err)
 	}
-	s.t.Cleanup(srv.client.Close)
-	return srv
+	s.t.Cleanup(s.client.Close)
+	return s
+}
+
+// says says whether the process has logged a message.
+func (s *serving) says(message string) bool {
+	s.t.Helper()
+	content, err := os.ReadFile(s.log)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return strings.Contains(string(content), message)
 }
 
 func (s *serving) end(signal unix.Signal) {

@@ -31,6 +31,7 @@ import (
 	"orch/internal/git/gitcmd"
 	"orch/internal/hostdead"
 	"orch/internal/merge"
+	"orch/internal/merge/attempt"
 	"orch/internal/merge/lease"
 	"orch/internal/process"
 	"orch/internal/queue"
@@ -64,7 +65,7 @@ type system struct {
 	tasks   *task.Store
 	runs    *agent.Runs
 	gates   *gate.Registry
-	merges  *merge.Store
+	merges  *attempt.Store
 	leases  *lease.Store
 	places  *place.Places
 	worker  *worker.Worker
@@ -83,13 +84,13 @@ func newSystem(ctx context.Context, opts Options, pool *pgxpool.Pool, data *root
 		return nil, err
 	}
 	s := &system{pool: pool, root: data, self: self, started: time.Now(), catalog: cat, log: log}
-	program, err := gitcmd.New(ctx, gitcmd.Config{Logger: log})
+	program, err := gitcmd.New(ctx, gitcmd.Config{Logger: log, At: opts.At})
 	if err != nil {
 		return nil, err
 	}
-	s.forge = local.New(program, log)
+	s.forge = local.New(program, local.Config{Logger: log, At: opts.At})
 	s.leases = lease.NewStore(pool, lease.Config{TTL: cfg.Merge.LockTimeout.Duration(), Logger: log})
-	s.merges = merge.NewStore(s.leases)
+	s.merges = attempt.NewStore(s.leases)
 	if s.tasks, err = task.NewStore(pool, task.StoreConfig{
 		Catalog: cat, CheckPrompt: prompt.Check, StopLandingTx: s.stopLandingTx, Logger: log,
 	}); err != nil {
@@ -98,7 +99,7 @@ func newSystem(ctx context.Context, opts Options, pool *pgxpool.Pool, data *root
 	s.queue = queue.New(pool, queue.Config{LeaseTTL: cfg.Worker.LeaseTTL.Duration(), Logger: log, OnFailed: s.tasks.JobFailedTx})
 	s.places = place.New(place.Config{Root: data, Git: program, Forge: s.forge})
 	s.hosts = hosts.New(hosts.Config{
-		Pool: pool, Tasks: s.tasks, Self: data.ID(), Logger: log, Watch: hostdead.Config{
+		Pool: pool, Tasks: s.tasks, OfferedTx: s.merges.OfferedTx, Self: data.ID(), Logger: log, Watch: hostdead.Config{
 			After: cfg.Runs.HostDead.Duration(), Margin: 2*cfg.Worker.KillGrace.Duration() + cfg.Worker.LeaseTTL.Duration(),
 			Every: cfg.Worker.LeaseTTL.Duration(),
 		},
@@ -162,9 +163,9 @@ func (s *system) wireWorker(ctx context.Context, opts Options) error {
 		LivingRuns: s.runs.CountLiving, Logger: log,
 	})
 	landing, err := merge.NewHandler(merge.Config{
-		Store: s.merges, Tasks: landingTasks{s.tasks}, Mirrors: s.places.Mirrors(), Catalog: landingCatalog{s.catalog, s.tasks},
-		Tester: landingTester{s.catalog, s.tasks, s.gates}, Forge: s.forge, Committer: git.Committer(), Logger: log,
-		EndRuns: s.runs.EndTask,
+		Store: s.merges, Tasks: landingTasks{s.tasks, log}, Mirrors: s.places.Mirrors(), Catalog: landingCatalog{s.catalog, s.tasks},
+		Tester: landingTester{s.catalog, s.tasks, s.gates}, Forge: s.forge, Committer: git.Committer(), Owner: s.root.InstanceID().String(), Logger: log,
+		Paused: s.queue.RepoPaused, EndRuns: s.runs.EndTask, At: opts.At,
 	})
 	if err != nil {
 		return err
@@ -234,26 +235,27 @@ func (s *system) stopLandingTx(ctx context.Context, tx pgx.Tx, taskID int64) (bo
 // that nobody watched, takes the tasks of hosts that are dead, and blocks those that nobody would ever begin. It is done at the start and again and again, by every
 // process at its own pace. Each part is done whatever the others meet.
 func (s *system) recover(ctx context.Context) error {
-	released, dead := s.queue.ReleaseDead(ctx, s.root.ID(), func(w queue.Worker) bool {
-		return process.Probe(identityOf(w)) == process.Dead
-	})
+	dead := s.releaseDead(ctx)
 	late, expired := s.queue.ReleaseExpired(ctx, s.queue.LeaseTTL())
-	s.worker.CountReaped(len(released) + len(late))
+	s.worker.CountReaped(len(late))
 	runs := errors.Join(s.runs.EndStrays(ctx), s.runs.Recover(ctx))
-	_, leases := s.leases.Reclaim(ctx, func(h lease.Holder) lease.Verdict {
-		return verdictOf(process.Probe(process.Identity{
-			Host: h.Host, BootID: h.BootID, PIDNamespace: h.PIDNamespace, PID: h.PID, StartedAt: h.PIDStartedAt,
-		}))
-	})
-	return errors.Join(dead, expired, runs, leases, s.hosts.Pass(ctx), s.blockUnserved(ctx))
+	return errors.Join(dead, expired, runs, s.hosts.Pass(ctx), s.blockUnserved(ctx))
 }
 
 func identityOf(w queue.Worker) process.Identity {
 	return process.Identity{Host: w.Host, BootID: w.BootID, PIDNamespace: w.PIDNamespace, PID: w.PID, StartedAt: w.PIDStartedAt}
 }
 
-func verdictOf(v process.Verdict) lease.Verdict {
-	switch v {
+// judge says whether the holder of a merge lease lives. A holder of another boot is dead when it was of this data root, which one
+// machine uses at a time. Of another root that would be judged by the host's name alone, which clones of a machine share:
+// nobody knows, and the time to live decides.
+func judge(own uuid.UUID, self process.Identity, h lease.Holder) lease.Verdict {
+	if h.BootID != self.BootID && h.RootID != own {
+		return lease.Unknown
+	}
+	switch process.Probe(process.Identity{
+		Host: h.Host, BootID: h.BootID, PIDNamespace: h.PIDNamespace, PID: h.PID, StartedAt: h.PIDStartedAt,
+	}) {
 	case process.Alive:
 		return lease.Alive
 	case process.Dead:

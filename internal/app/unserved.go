@@ -25,7 +25,7 @@ const (
 
 // unservedSQL finds jobs of tasks that nobody has begun, and whose repository no worker claims jobs of. What counts for a
 // data root is what its living workers say, or else what those said that were there a while ago: a server that is being
-// upgraded, or its host started again, is no reason. Without any worker nothing is known, so nothing is said. It begins with
+// upgraded, or its host started again, is no reason. A landing that any root may go on with counts once its own root is given up, or works without serving the repository. Without any worker nothing is known, so nothing is said. It begins with
 // the repositories, of which there are few, so that it costs little whatever the queue holds.
 const unservedSQL = `
 with serving as materialized (
@@ -36,8 +36,9 @@ unserved as materialized (
 	and not exists (select from serving s where name = any(s.repos)
 		and (s.living or not exists (select from serving n where n.root_id = s.root_id and n.living))))
 select j.id as job_id, t.id as task_id, t.key, t.repo, t.stage, t.round
-from unserved join jobs j on j.repo = name join tasks t on t.id = j.task_id
-where j.lane = @lane and j.kind = @kind and j.state = 'queued' and j.pinned_root is null
+from unserved cross join (values (@lane::text, @kind::text), (@landing_lane, @landing_kind)) work (lane, kind)
+join jobs j on j.lane = work.lane and j.kind = work.kind and j.repo = name join tasks t on t.id = j.task_id
+where (j.kind = @kind or t.root_id is null or exists (select from serving s where s.root_id = t.root_id and s.living)) and j.state = 'queued' and j.pinned_root is null
   and j.run_at < clock_timestamp() - make_interval(secs => @rested)
 `
 
@@ -106,7 +107,8 @@ type querier interface {
 func (s *system) unserved(ctx context.Context, q querier, tail string, job *int64) ([]unserved, error) {
 	rows, err := q.Query(ctx, unservedSQL+tail, pgx.NamedArgs{
 		"ttl": s.queue.LeaseTTL().Seconds(), "missed": missedFor.Seconds(), "rested": restedFor.Seconds(),
-		"lane": task.LaneAgents, "kind": task.KindStage, "most": unservedN, "job": job,
+		"lane": task.LaneAgents, "kind": task.KindStage, "landing_lane": task.LaneMerge, "landing_kind": task.KindMerge,
+		"most": unservedN, "job": job,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look for tasks that no worker serves: %w", err)

@@ -69,6 +69,18 @@ func TestBlockUnserved(t *testing.T) {
 		"work on it has begun somewhere": {
 			workers: []seen{{1, "{lib}", now, false}}, change: `update jobs set pinned_root = gen_random_uuid()`,
 		},
+		"it lands, and its own root was given up": {
+			workers: []seen{{1, "{lib}", now, false}}, change: `update jobs set kind = 'merge', lane = 'merge'`, blocked: true,
+		},
+		"it lands, and its own root may come back": {
+			workers: []seen{{1, "{lib}", now, false}}, change: `with j as (update jobs set kind = 'merge', lane = 'merge'),
+				r as (insert into roots (id, host, path) values ('6d1bb3a9-2bd7-4b8e-9a3d-111111111111', 'there', '/there') returning id)
+				update tasks set root_id = r.id from r`,
+		},
+		"it lands, and its own root has forgotten the repository": {
+			workers: []seen{{1, "{lib}", now, false}}, change: `with j as (update jobs set kind = 'merge', lane = 'merge')
+				update tasks set root_id = w.root_id from workers w`, blocked: true,
+		},
 		"it has just become due": {
 			workers: []seen{{1, "{lib}", now, false}}, change: `update jobs set run_at = clock_timestamp() - interval '30 seconds'`,
 		},

@@ -107,9 +107,17 @@ func queueText(q api.Queue) string {
 		}
 	}
 	if len(q.MergeQueue) > 0 {
-		_, _ = fmt.Fprintln(w, "\nLANDING ON\tTASK\tPLACE\tSTEP\tTRIES\tLAST ERROR")
+		_, _ = fmt.Fprintln(w, "\nLANDING ON\tTASK\tPLACE\tSTEP\tBASE\tHEAD\tLAND\tGROUP\tTRIES\tLAST ERROR\tNEXT LOOK")
 		for _, m := range q.MergeQueue {
-			_, _ = fmt.Fprintf(w, "%s %s\t%s\t%d\t%s\t%d\t%s\n", m.Repo, m.Target, m.Task, m.Position, m.Step, m.Attempt, orDash(value(m.LastError)))
+			_, _ = fmt.Fprintf(w, "%s %s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", m.Repo, m.Target, m.Task, m.Position, m.Step,
+				brief(m.Base), brief(m.Head), brief(m.Land), orDash(value(m.Group)), m.Attempt, orDash(value(m.LastError)), until(m.NextLookAt, q.GeneratedAt))
+		}
+	}
+	if len(q.Leases) > 0 {
+		_, _ = fmt.Fprintln(w, "\nLEASE\tTASK\tHELD BY\tHOLDER\tEPOCH\tSTEP\tHELD FOR\tEXPIRES")
+		for _, l := range q.Leases {
+			_, _ = fmt.Fprintf(w, "%s %s\t%s\t%s:%s\t%s\t%d\t%s\t%s\t%s\n", l.Repo, l.Target, orDash(value(l.Task)), orDash(value(l.Host)),
+				number(l.Pid), l.Holder, l.Epoch, orDash(value(l.Step)), seconds(&l.AgeS), until(&l.ExpiresAt, q.GeneratedAt))
 		}
 	}
 	_ = w.Flush()
@@ -127,6 +135,24 @@ func lanesText(lanes map[string]api.QueueLane) string {
 		fmt.Fprintf(&b, " · %s %d/%d", name, lanes[name].Busy, lanes[name].Slots)
 	}
 	return b.String()
+}
+
+// brief is the beginning of a commit's name.
+func brief(commit *string) string {
+	const digits = 8
+	name := orDash(value(commit))
+	return name[:min(len(name), digits)]
+}
+
+// until says how long a moment was away when the snapshot was made.
+func until(moment *time.Time, then time.Time) string {
+	switch {
+	case moment == nil:
+		return "-"
+	case !moment.After(then):
+		return "now"
+	}
+	return "in " + moment.Sub(then).Round(time.Second).String()
 }
 
 func orDash(text string) string {

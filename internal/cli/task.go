@@ -21,6 +21,7 @@ type taskCommand struct {
 	Answer taskAnswerCommand `cmd:"" help:"Answer what the agent of a task has asked; it goes on with the answer."`
 	Cancel taskCancelCommand `cmd:"" help:"Cancel a task; its agent is ended."`
 
+	Revert  taskRevertCommand  `cmd:"" help:"Add a task that takes back what a task has landed."`
 	Restore taskRestoreCommand `cmd:"" help:"Put what was kept of a task's work on a branch of its repository."`
 }
 

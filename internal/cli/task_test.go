@@ -33,3 +33,16 @@ func TestTaskAnswer(t *testing.T) {
 		orch(t, exitUsage, dataRoot, append([]string{"task", "answer", "demo-3"}, args...)...)
 	}
 }
+
+func TestTaskRevert(t *testing.T) {
+	t.Parallel()
+	b, dataRoot := serve(t)
+	b.AddTask(api.Task{ID: 1, Key: "demo-1", Repo: "demo", State: api.TaskDone})
+	b.AddTask(api.Task{ID: 2, Key: "demo-2", Repo: "demo", State: api.TaskActive})
+	if out, _ := orch(t, exitDone, dataRoot, "task", "revert", "demo-1"); !strings.Contains(out, "demo-3 added to take back demo-1") {
+		t.Errorf("printed %q", out)
+	}
+	if _, said := orch(t, exitFailed, dataRoot, "task", "revert", "demo-2"); !strings.Contains(said, "hasn't landed") {
+		t.Errorf("said %q", said)
+	}
+}

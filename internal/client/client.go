@@ -194,6 +194,11 @@ func (c *Client) AnswerTask(ctx context.Context, key, answer string) (api.Task, 
 	})
 }
 
+// RevertTask adds a task that takes back what a task has landed.
+func (c *Client) RevertTask(ctx context.Context, key string) (api.Task, error) {
+	return call[api.Task](ctx, c, "revert the task", func(ctx context.Context) (*http.Response, error) { return c.api.RevertTask(ctx, key) })
+}
+
 // Salvages returns what was kept of a task's work.
 func (c *Client) Salvages(ctx context.Context, key string) (api.SalvageList, error) {
 	return call[api.SalvageList](ctx, c, "list what was kept of the task", func(ctx context.Context) (*http.Response, error) {

@@ -82,8 +82,9 @@ type Disk struct {
 
 // Merge bounds the landing of changes. Empty GateRepos means every configured repository.
 type Merge struct {
-	LockTimeout Seconds `envconfig:"ORCH_MERGE_LOCK_TIMEOUT_S" default:"300"`
-	GateRepos   List    `envconfig:"ORCH_MERGE_GATE_REPOS" shown:"empty: every repository in orch.yaml"`
+	LockTimeout    Seconds `envconfig:"ORCH_MERGE_LOCK_TIMEOUT_S" default:"300"`
+	ReclaimEnabled Flag    `envconfig:"ORCH_LEASE_RECLAIM_ENABLED" default:"true"`
+	GateRepos      List    `envconfig:"ORCH_MERGE_GATE_REPOS" shown:"empty: every repository in orch.yaml"`
 }
 
 // Log says how much is logged, and in which form.

@@ -82,12 +82,15 @@ func (c rawCommit) commit() Commit {
 	}
 }
 
-// object is the commit with another tree, parent and committer. The committer's date is the author's,
-// so that the same inputs give the same id whenever it is made.
-func (c rawCommit) object(tree, parent string, committer Identity) []byte {
+// object is the commit with another tree, committer and parents. The committer's date is an author's, so that the
+// same inputs give the same id whenever it is made.
+func (c rawCommit) object(tree string, committer Identity, date string, parents ...string) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "tree %s\nparent %s\nauthor %s\ncommitter %s <%s> %s\n",
-		tree, parent, c.author, tame(committer.Name), tame(committer.Email), c.authorDate())
+	fmt.Fprintf(&b, "tree %s\n", tree)
+	for _, parent := range parents {
+		fmt.Fprintf(&b, "parent %s\n", parent)
+	}
+	fmt.Fprintf(&b, "author %s\ncommitter %s <%s> %s\n", c.author, tame(committer.Name), tame(committer.Email), date)
 	if c.encoding != "" {
 		fmt.Fprintf(&b, "encoding %s\n", c.encoding)
 	}

@@ -11,6 +11,8 @@ var (
 	ErrNoRef = errors.New("no such ref")
 	// ErrRefMoved means that a ref wasn't at the value which the caller expected.
 	ErrRefMoved = errors.New("ref is not at the expected value")
+	// ErrBusy means that another process has a lock of the mirror, and had it all the time that it was waited for.
+	ErrBusy = errors.New("another process has it")
 	// ErrUnrelated means that two commits have no common ancestor.
 	ErrUnrelated = errors.New("no common history")
 	// ErrForeign means that a directory isn't what orch would have made there, so that orch won't replace it.

@@ -15,14 +15,20 @@ import (
 	"orch/internal/git/gitcmd"
 )
 
-// flock opens path and locks it, waiting until ctx is done. Closing the file gives the lock back, but
+// LockWait is how long locks of a mirror are waited for, unless WaitFor says otherwise: as long as whoever has one may
+// work with it. Only a process that was stopped has it longer.
+const LockWait = gitcmd.DefaultTimeout
+
+// flock opens path and locks it, waiting as long as patience allows (ErrBusy) and ctx isn't done. Closing the file gives the lock back, but
 // only once every process that inherited the file has closed it too: a git process that outlives a
 // killed orch keeps the lock for as long as it works.
-func flock(ctx context.Context, path string, how int) (*os.File, error) {
+func flock(ctx context.Context, patience time.Duration, path string, how int) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
 	}
+	enough := time.NewTimer(patience)
+	defer enough.Stop()
 	wait := time.Millisecond
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -39,6 +45,9 @@ func flock(ctx context.Context, path string, how int) (*os.File, error) {
 		case <-ctx.Done():
 			_ = file.Close()
 			return nil, fmt.Errorf("wait for lock %s: %w", path, context.Cause(ctx))
+		case <-enough.C:
+			_ = file.Close()
+			return nil, fmt.Errorf("wait %s for lock %s: %w", patience, path, ErrBusy)
 		case <-timer.C:
 			wait = min(2*wait, 50*time.Millisecond)
 			timer.Reset(wait)
@@ -61,7 +70,7 @@ func (m *Mirror) write(ctx context.Context, c gitcmd.Call) error {
 }
 
 func (m *Mirror) writeShared(ctx context.Context, c gitcmd.Call) error {
-	lock, err := flock(ctx, m.lockPath(), syscall.LOCK_SH)
+	lock, err := flock(ctx, m.lockWait, m.lockPath(), syscall.LOCK_SH)
 	if err != nil {
 		return err
 	}
@@ -73,7 +82,7 @@ func (m *Mirror) writeShared(ctx context.Context, c gitcmd.Call) error {
 }
 
 func (m *Mirror) removeStaleLocks(ctx context.Context) error {
-	lock, err := flock(ctx, m.lockPath(), syscall.LOCK_EX)
+	lock, err := flock(ctx, m.lockWait, m.lockPath(), syscall.LOCK_EX)
 	if err != nil {
 		return err
 	}

@@ -20,11 +20,21 @@ const leftoverAge = 24 * time.Hour
 // PublishedPrefix is where a mirror has the salvages that the real repository has below refs/orch/salvage/.
 const PublishedPrefix = "refs/orch/published/"
 
+const (
+	// HeadPrefix is where a mirror, and the real repository for any other mirror, has the heads of tasks that are to land.
+	HeadPrefix = "refs/orch/head/"
+	// LandPrefix is where a mirror, and perhaps the real repository, has the commits that would land.
+	LandPrefix = "refs/orch/land/"
+	// OfferedPrefix is where a mirror has what the real repository has below HeadPrefix (head/KEY) and LandPrefix (land/KEY).
+	OfferedPrefix = "refs/orch/offered/"
+)
+
 // Mirror is a bare repository of orch's own that holds what a real repository's branches hold, the tasks' branches
 // and whatever was salvaged. Nothing in it is ever collected as garbage, since workspaces borrow its objects.
 type Mirror struct {
-	git *gitcmd.Git
-	dir string
+	git      *gitcmd.Git
+	dir      string
+	lockWait time.Duration
 }
 
 // OpenMirror opens the mirror at dir, which is an absolute path, or creates it. Any number of processes may do so at once.
@@ -32,7 +42,7 @@ func OpenMirror(ctx context.Context, g *gitcmd.Git, dir string) (*Mirror, error)
 	if !filepath.IsAbs(dir) || strings.ContainsAny(dir, "\n\"") {
 		return nil, fmt.Errorf("open mirror %q: the path must be absolute and plain", dir)
 	}
-	m := &Mirror{git: g, dir: filepath.Clean(dir)}
+	m := &Mirror{git: g, dir: filepath.Clean(dir), lockWait: LockWait}
 	if !isGitDir(m.dir) {
 		if err := m.create(ctx); err != nil {
 			return nil, fmt.Errorf("create mirror %s: %w", dir, err)
@@ -40,6 +50,13 @@ func OpenMirror(ctx context.Context, g *gitcmd.Git, dir string) (*Mirror, error)
 	}
 	m.removeLeftovers()
 	return m, nil
+}
+
+// WaitFor is the mirror for a caller that won't wait longer for each of its locks.
+func (m *Mirror) WaitFor(locks time.Duration) *Mirror {
+	impatient := *m
+	impatient.lockWait = locks
+	return &impatient
 }
 
 // Dir is the mirror's git directory.
@@ -58,7 +75,7 @@ func (m *Mirror) create(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(m.dir), 0o755); err != nil { //nolint:gosec // agents read borrowed objects
 		return err
 	}
-	lock, err := flock(ctx, m.dir+".creating", syscall.LOCK_EX)
+	lock, err := flock(ctx, m.lockWait, m.dir+".creating", syscall.LOCK_EX)
 	if err != nil {
 		return err
 	}
@@ -90,10 +107,11 @@ func (m *Mirror) init(ctx context.Context, dir, format string, hold ...*os.File)
 	return os.MkdirAll(filepath.Join(dir, "orch-tmp"), 0o700)
 }
 
-// Fetch brings every branch of the repository at source (a path or an URL) to refs/remotes/origin/, and what was salvaged
-// and published there, by whichever mirror, to refs/orch/published/. It drops the ones which source no longer has.
+// Fetch brings every branch of the repository at source (a path or an URL) to refs/remotes/origin/, and what was published
+// there, by whichever mirror: salvages to refs/orch/published/, heads and commits of landings to refs/orch/offered/. It
+// drops the ones which source no longer has.
 func (m *Mirror) Fetch(ctx context.Context, source string) error {
-	lock, err := flock(ctx, filepath.Join(m.dir, "orch-fetch"), syscall.LOCK_EX)
+	lock, err := flock(ctx, m.lockWait, filepath.Join(m.dir, "orch-fetch"), syscall.LOCK_EX)
 	if err != nil {
 		return fmt.Errorf("fetch: %w", err)
 	}
@@ -103,7 +121,8 @@ func (m *Mirror) Fetch(ctx context.Context, source string) error {
 		"--no-auto-maintenance", "--no-recurse-submodules",
 	}
 	args = append(args, m.git.UploadPack(source)...)
-	args = append(args, "--", source, "+refs/heads/*:refs/remotes/origin/*", "+refs/orch/salvage/*:"+PublishedPrefix+"*")
+	args = append(args, "--", source, "+refs/heads/*:refs/remotes/origin/*", "+refs/orch/salvage/*:"+PublishedPrefix+"*",
+		"+"+HeadPrefix+"*:"+OfferedPrefix+"head/*", "+"+LandPrefix+"*:"+OfferedPrefix+"land/*")
 	c := gitcmd.Call{Args: args, Hold: []*os.File{lock}}
 	err = m.write(ctx, c)
 	if err != nil && strings.Contains(err.Error(), "mismatched algorithms") {

@@ -49,6 +49,37 @@ func TestMirrorFollowsItsSource(t *testing.T) {
 	}
 }
 
+// Any mirror can go on with what another one published of a task that is to land.
+func TestMirrorHasTheHeadsThatAreOffered(t *testing.T) {
+	t.Parallel()
+	f := setup(t, map[string]string{"a": "1\n"})
+	ctx := t.Context()
+	if _, err := f.mirror.Offered(ctx, "k-1"); !errors.Is(err, git.ErrNoRef) {
+		t.Errorf("before: %v", err)
+	}
+	f.source.Git("checkout", "-q", "--detach")
+	head := f.source.Commit("work", map[string]string{"b": "1\n"})
+	land := f.source.Commit("more", map[string]string{"b": "2\n"})
+	f.source.Git("update-ref", "refs/orch/head/k-1", head)
+	f.source.Git("update-ref", "refs/orch/land/k-1", land)
+	f.fetch(t)
+	if got := must[string](t)(f.mirror.Offered(ctx, "k-1")); got != head {
+		t.Errorf("offered is %s, want %s", got, head)
+	}
+	if got := must[string](t)(f.mirror.Ref(ctx, git.OfferedPrefix+"land/k-1")); got != land {
+		t.Errorf("to land is %s, want %s", got, land)
+	}
+	f.source.Git("update-ref", "refs/orch/head/k-1", f.source.Git("rev-parse", "main")) // it was returned, and offered again
+	f.source.Git("update-ref", "-d", "refs/orch/land/k-1")
+	f.fetch(t)
+	if got := must[string](t)(f.mirror.Offered(ctx, "k-1")); got == head {
+		t.Error("offered is what was offered before")
+	}
+	if _, err := f.mirror.Ref(ctx, git.OfferedPrefix+"land/k-1"); !errors.Is(err, git.ErrNoRef) {
+		t.Errorf("what isn't there any more: %v", err)
+	}
+}
+
 func TestMirrorOfManyProcesses(t *testing.T) {
 	t.Parallel()
 	g := must[*gitcmd.Git](t)(gitcmd.New(t.Context(), gitcmd.Config{}))
@@ -197,6 +228,35 @@ func TestHeldLockIsRespected(t *testing.T) {
 	}
 	if _, err := os.Stat(lock); err != nil {
 		t.Error("the lock of a living writer was removed")
+	}
+}
+
+// A process that was stopped keeps its locks: nobody waits for it for ever.
+func TestLockOfAStoppedProcessIsNotWaitedForForever(t *testing.T) {
+	t.Parallel()
+	f := setup(t, map[string]string{"a": "1\n"})
+	impatient := f.mirror.WaitFor(time.Millisecond)
+	if err := impatient.Fetch(t.Context(), f.source.Dir); err != nil {
+		t.Fatalf("a free lock: %v", err)
+	}
+	for name, use := range map[string]func() error{
+		"orch-fetch":   func() error { return impatient.Fetch(t.Context(), f.source.Dir) },
+		"orch-writers": func() error { return impatient.SetRef(t.Context(), "refs/orch/k", f.source.Head(), "") },
+	} {
+		holder, err := os.OpenFile(filepath.Join(f.mirror.Dir(), name), os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Flock(int(holder.Fd()), syscall.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+		if err := use(); !errors.Is(err, git.ErrBusy) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+		_ = holder.Close()
+		if err := use(); err != nil {
+			t.Errorf("%s afterwards: %v", name, err)
+		}
 	}
 }
 

@@ -25,6 +25,11 @@ func (m *Mirror) Ref(ctx context.Context, ref string) (string, error) {
 	return m.Resolve(ctx, ref)
 }
 
+// Offered is the head of a task that is to land, as the real repository had it at the last Fetch. ErrNoRef when it has none.
+func (m *Mirror) Offered(ctx context.Context, key string) (string, error) {
+	return m.Ref(ctx, OfferedPrefix+"head/"+key)
+}
+
 // Resolve is the id of the commit that rev, a full ref name or a full commit id, means. ErrNoRef when there is none.
 func (m *Mirror) Resolve(ctx context.Context, rev string) (string, error) {
 	if !strings.HasPrefix(rev, "refs/") && !gitcmd.IsID(rev) {

@@ -34,24 +34,16 @@ func (m *Mirror) Replay(ctx context.Context, base, head string, committer Identi
 }
 
 func (m *Mirror) replay(ctx context.Context, base, head string, committer Identity) (Replayed, error) {
-	ends, err := m.readCommits(ctx, []byte(base+"\n"+head+"\n"))
-	if err != nil {
-		return Replayed{}, err
-	}
-	onto, tip := ends[0], ends[1]
-	nothing := Replayed{Commit: onto.id, Tree: onto.tree, Empty: true}
-	if tip.tree == onto.tree {
-		return nothing, nil
-	}
-	fork, err := m.mergeBase(ctx, base, head)
+	s, err := m.span(ctx, base, head)
 	switch {
 	case err != nil:
 		return Replayed{}, err
-	case fork == tip.id:
-		return nothing, nil
-	case fork == onto.id:
-		return Replayed{Commit: tip.id, Tree: tip.tree}, nil
+	case s.empty:
+		return s.nothing(), nil
+	case s.fork == s.onto.id:
+		return Replayed{Commit: s.tip.id, Tree: s.tip.tree}, nil
 	}
+	onto, tip := s.onto, s.tip
 	commits, err := m.revList(ctx, base, head)
 	if err != nil {
 		return Replayed{}, err
@@ -73,7 +65,7 @@ func (m *Mirror) replay(ctx context.Context, base, head string, committer Identi
 	case err == nil && flat.Tree == merged:
 		return flat, nil
 	case merged == onto.tree:
-		return nothing, nil
+		return s.nothing(), nil
 	}
 	return m.squash(ctx, onto, append(plain, tip), merged, committer)
 }
@@ -90,7 +82,7 @@ func (m *Mirror) replayEach(ctx context.Context, onto rawCommit, commits []rawCo
 		if tree == at.Tree {
 			continue
 		}
-		id, err := m.writeCommit(ctx, c.object(tree, at.Commit, committer))
+		id, err := m.writeCommit(ctx, c.object(tree, committer, c.authorDate(), at.Commit))
 		if err != nil {
 			return Replayed{}, err
 		}
@@ -130,7 +122,7 @@ func (m *Mirror) squash(ctx context.Context, onto rawCommit, commits []rawCommit
 		}
 		last.message, last.encoding = b.String(), ""
 	}
-	id, err := m.writeCommit(ctx, last.object(tree, onto.id, committer))
+	id, err := m.writeCommit(ctx, last.object(tree, committer, last.authorDate(), onto.id))
 	if err != nil {
 		return Replayed{}, err
 	}

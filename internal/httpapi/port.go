@@ -25,6 +25,8 @@ type Tasks interface {
 	RetryTask(ctx context.Context, key, actor, note string) (api.Task, error)
 	// AnswerTask lets a task go on whose agent has asked something.
 	AnswerTask(ctx context.Context, key, actor, answer string) (api.Task, error)
+	// RevertTask adds a task that takes back what a task has landed.
+	RevertTask(ctx context.Context, key, actor string) (api.Task, error)
 	// Salvages returns what was kept of the task's work, oldest first.
 	Salvages(ctx context.Context, key string) ([]api.Salvage, error)
 	// RestoreTask puts what was kept of the task's work on a branch of its repository.

@@ -61,7 +61,7 @@ func fullQueue() api.Queue {
 			Repo: "demo", Target: "main", Task: new("demo-65"), Branch: new("orch/demo-65"), JobID: 12, Host: new("build-1"), Pid: new(1),
 			AcquiredAt: t1, RenewedAt: t2, ExpiresAt: t2, AgeS: 12, Epoch: 5, Holder: "alive", Step: new("testing"), Position: 1,
 		}},
-		MergeQueue: []api.QueueMerge{{Repo: "demo", Target: "main", Task: "demo-66", Position: 2, Step: "queued", NextLookAt: &t2}},
+		MergeQueue: []api.QueueMerge{{Repo: "demo", Target: "main", Task: "demo-66", Position: 2, Step: "queued", NextLookAt: &t2, Branch: "orch/demo-66", Method: "squash", Base: new("8c2f1e0"), Head: new("1f0e9d8"), Land: new("5a4f3c2"), Group: new("demo-65")}},
 		Agents:     []api.QueueAgent{{Name: "coder", Running: 1}, {Name: "spare", PausedUntil: &t2, Reason: new("quota")}},
 		Alerts:     api.QueueAlerts{Channel: "telegram", Status: "ok"},
 		PostDeploy: []api.QueuePostDeploy{{Repo: "demo", Task: "demo-64", Commit: "8c2f1e0", Status: "watching", Since: t1}},

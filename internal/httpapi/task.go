@@ -151,6 +151,19 @@ func (h *handlers) AnswerTask(ctx context.Context, request api.AnswerTaskRequest
 	return api.AnswerTask200JSONResponse(task), nil
 }
 
+// RevertTask adds a task that takes back what a task has landed.
+func (h *handlers) RevertTask(ctx context.Context, request api.RevertTaskRequestObject) (api.RevertTaskResponseObject, error) {
+	if err := checkKey(request.Key); err != nil {
+		return nil, err
+	}
+	created, err := h.tasks.RevertTask(ctx, request.Key, actor(ctx))
+	if err != nil {
+		return nil, err
+	}
+	location := "/tasks/" + url.PathEscape(created.Key)
+	return api.RevertTask201JSONResponse{Body: created, Headers: api.RevertTask201ResponseHeaders{Location: &location}}, nil
+}
+
 func fillEvents(events []api.TaskEvent) []api.TaskEvent {
 	filled := make([]api.TaskEvent, len(events))
 	for i, event := range events {

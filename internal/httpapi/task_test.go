@@ -288,6 +288,19 @@ func TestAnswer(t *testing.T) {
 	s.tell(t, http.MethodPost, "/tasks/demo-9/answer", `{"answer":"8080"}`).problem(t, http.StatusNotFound, "not_found")
 }
 
+func TestRevert(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.AddTask(api.Task{ID: 1, Key: "demo-1", Repo: "demo", Title: "Do it", State: api.TaskDone})
+	s.AddTask(api.Task{ID: 2, Key: "demo-2", Repo: "demo", State: api.TaskActive})
+	got := s.tell(t, http.MethodPost, "/tasks/demo-1/revert", "")
+	if made := decode[api.Task](t, got, http.StatusCreated); made.Title != "Revert demo-1: Do it" || got.Header.Get("Location") != "/tasks/demo-3" {
+		t.Errorf("got %+v at %s", made, got.Header.Get("Location"))
+	}
+	s.tell(t, http.MethodPost, "/tasks/demo-2/revert", "").problem(t, http.StatusConflict, "task_not_landed")
+	s.tell(t, http.MethodPost, "/tasks/demo-9/revert", "").problem(t, http.StatusNotFound, "not_found")
+}
+
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

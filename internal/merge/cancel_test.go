@@ -13,15 +13,15 @@ import (
 
 func TestCancelBeforeTheIntent(t *testing.T) {
 	t.Parallel()
-	for _, point := range points()[:6] {
-		t.Run(point, func(t *testing.T) {
+	for _, stop := range points()[:6] {
+		t.Run(string(stop), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, true)
 			task := w.add(map[string]string{"a": "a"})
 			main := w.main()
 			// The job isn't told: its next beat would.
-			err := w.run(w.handler(func(at string) {
-				if at == point {
+			err := w.run(w.handler(func(at point) {
+				if at == stop {
 					if err := w.cancel(t.Context(), task); err != nil {
 						t.Errorf("cancel at %s: %v", at, err)
 					}
@@ -43,13 +43,13 @@ func TestCancelBeforeTheIntent(t *testing.T) {
 
 func TestCancelAfterTheIntentIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{pointIntended, pointLanding, pointMoved, pointLanded, pointRefreshed} {
-		t.Run(point, func(t *testing.T) {
+	for _, stop := range []point{pointIntended, pointLanding, pointMoved, pointLanded, pointRefreshed} {
+		t.Run(string(stop), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, true)
 			task := w.add(map[string]string{"a": "a"})
-			w.drain(w.handler(func(at string) {
-				if at == point {
+			w.drain(w.handler(func(at point) {
+				if at == stop {
 					if err := w.cancel(t.Context(), task); !errors.Is(err, errTooLate) {
 						t.Errorf("cancel at %s was answered %v", at, err)
 					}
@@ -63,14 +63,14 @@ func TestCancelAfterTheIntentIsRefused(t *testing.T) {
 // A cancel of the bare job, or a stop, that comes after the intent doesn't tear the landing apart.
 func TestCancelledContextAfterTheIntent(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{pointIntended, pointLanding, pointMoved, pointLanded, pointRefreshed} {
-		t.Run(point, func(t *testing.T) {
+	for _, stop := range []point{pointIntended, pointLanding, pointMoved, pointLanded, pointRefreshed} {
+		t.Run(string(stop), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, false)
 			task := w.add(map[string]string{"a": "a"})
 			l := w.mustClaim()
-			err := w.run(w.handler(func(at string) {
-				if at == point {
+			err := w.run(w.handler(func(at point) {
+				if at == stop {
 					l.RequestCancel()
 				}
 			}), l)
@@ -148,11 +148,11 @@ func (w *world) pinned() *queue.Lease {
 }
 
 // ending makes a handler, like handler, that counts how often it ended the runs of the task.
-func (w *world) ending(task int64, at func(point string)) (h *Handler, ended *int) {
+func (w *world) ending(task int64, at func(p point)) (h *Handler, ended *int) {
 	w.t.Helper()
 	ended = new(int)
 	cfg := w.config()
-	cfg.failpoint = at
+	cfg.At = told(at)
 	cfg.EndRuns = func(ctx context.Context, id int64) error {
 		*ended++
 		if id != task {
@@ -176,7 +176,7 @@ func TestRunsThatNobodyFollowsAreEnded(t *testing.T) {
 	type scene struct {
 		free  bool                                       // no run pins the job
 		begin func(w *world, task int64, l *queue.Lease) // before the handler has the job
-		point string                                     // where later happens
+		point point                                      // where later happens
 		later func(w *world, task int64, l *queue.Lease)
 		ended int
 		job   string
@@ -216,7 +216,7 @@ func TestRunsThatNobodyFollowsAreEnded(t *testing.T) {
 			if s.begin != nil {
 				s.begin(w, task, l)
 			}
-			h, ended := w.ending(task, func(at string) {
+			h, ended := w.ending(task, func(at point) {
 				if s.later != nil && at == s.point {
 					s.later(w, task, l)
 				}
@@ -267,4 +267,43 @@ func TestStaleHolderEndsNoRuns(t *testing.T) {
 	if err := w.run(h, l); !errors.Is(err, queue.ErrLeaseLost) || *ended != 0 {
 		t.Errorf("handler ended with %v and ended runs %d times", err, *ended)
 	}
+}
+
+// A cancel that comes after the task was loaded and before its attempt is open leaves none behind, not even in a busy line.
+func TestCancelBeforeTheAttemptOpensLeavesNone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	_, release := w.occupied()
+	task := w.add(map[string]string{"a": "a"})
+	l := w.mustClaim()
+	cfg := w.config()
+	cfg.Catalog = beforeDefinition{w, func() {
+		if err := w.cancel(t.Context(), task); err != nil {
+			t.Errorf("cancel: %v", err)
+		}
+	}}
+	h, err := NewHandler(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.run(h, l); !errors.Is(err, queue.ErrCancelRequested) {
+		t.Errorf("handler ended with %v", err)
+	}
+	if got := w.text(`select count(*) from merge_attempts where task_id = $1 and finished_at is null`, task); got != "0" || w.jobState(task) != "cancelled" {
+		t.Errorf("%s attempts are open, the job is %s", got, w.jobState(task))
+	}
+	release()
+	w.clean()
+}
+
+// beforeDefinition does something when it is asked how to land.
+type beforeDefinition struct {
+	*world
+
+	do func()
+}
+
+func (b beforeDefinition) Definition(ctx context.Context, t Task) (Definition, error) {
+	b.do()
+	return b.world.Definition(ctx, t)
 }

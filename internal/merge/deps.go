@@ -3,11 +3,16 @@ package merge
 import (
 	"context"
 	"errors"
+	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/db"
 	"orch/internal/forge"
-	"orch/internal/git"
+	"orch/internal/merge/attempt"
+	"orch/internal/merge/lease"
+	"orch/internal/merge/problem"
 	"orch/internal/queue"
 )
 
@@ -24,7 +29,8 @@ type Task struct {
 	Title      string
 	Branch     string // its branch's short name, e.g. orch/demo-7
 	BaseBranch string
-	Head       string // commit that the gates of its last passed stage judged: only this one lands; "" = unknown
+	Root       uuid.UUID // data root whose mirror has its branch; zero = whichever works on it
+	Head       string    // commit that the gates of its last passed stage judged: only this one lands; "" = unknown
 	Stage      string
 	Round      int
 	Priority   int
@@ -62,7 +68,7 @@ type Landed struct {
 
 // Return says why a task goes back to its author stage.
 type Return struct {
-	Code     string // CodeConflict or CodeTestRed
+	Code     string // problem.Conflict or problem.TestRed
 	Reason   string // one sentence
 	Feedback string // for the next prompt: paths, or the end of the test's output
 }
@@ -74,19 +80,24 @@ type Ready struct {
 	Target string
 }
 
-// Mirrors opens the mirror of a repository on this machine.
-type Mirrors interface {
-	Open(ctx context.Context, repo forge.Repo) (*git.Mirror, error)
-}
-
 // Definition is how a task's work is to be landed, taken from the server's configuration, never from a branch. An open
 // intent needs none: what was settled with it is in the attempt.
 type Definition struct {
 	Repo   forge.Repo // Location is what the mirror fetches
 	Target string     // target branch
-	Method string     // MethodRebase; empty means the same
+	Method string     // a git.Method; empty means git.Rebase
+	Batch  int        // how many may be tested and landed together; 0 = 1
 	Test   string     // hash of the test's definition: commands, set-up, time limit
 	Land   bool       // false: stop at a green branch that a person lands
+	Home   bool       // no other data root knows the repository: the landing stays in the task's own
+}
+
+// settled is what was settled with an intent: enough to bring it to its end, whatever the catalogue says by now.
+func settled(a attempt.Attempt, t Task) Definition {
+	return Definition{
+		Repo:   forge.Repo{Name: a.Repo, Location: t.Location, Base: a.Target},
+		Target: a.Target, Method: a.Method, Test: a.Definition, Land: true,
+	}
 }
 
 // Catalog finds the definition for a task.
@@ -101,7 +112,7 @@ type TestRequest struct {
 	Repo       string
 	Stage      string
 	Round      int
-	Commit     string // exactly this one is tested
+	Commit     string // exactly this one is tested: the task's, or that of its group
 	Tree       string
 	BaseCommit string // the target's commit that Commit stands on
 }
@@ -123,4 +134,17 @@ type TestResult struct {
 // When ctx ends for another cause it leaves the run alone and returns.
 type Tester interface {
 	Test(ctx context.Context, l *queue.Lease, r TestRequest) (TestResult, error)
+}
+
+// untested sorts what a Tester returned instead of a result: the queue's own answers go on as they are.
+func untested(err error) error {
+	var snooze *queue.SnoozeError
+	switch {
+	case errors.Is(err, queue.ErrStopping), errors.Is(err, queue.ErrCancelRequested),
+		errors.Is(err, queue.ErrLeaseLost), errors.Is(err, lease.ErrLost), errors.As(err, &snooze):
+		return err
+	case db.Unreachable(err):
+		return fmt.Errorf("test the landing: %w", err)
+	}
+	return problem.Of(problem.Test, err)
 }

@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/db"
 	"orch/internal/forge"
+	"orch/internal/merge/problem"
 	"orch/internal/queue"
 )
 
@@ -21,10 +23,11 @@ import (
 type taskTable struct {
 	pool *pgxpool.Pool
 	head map[int64]string // commits that the gates passed, where they are known
+	root uuid.UUID        // in whose mirror the branches are; zero = any
 }
 
 func (s *taskTable) Load(ctx context.Context, id int64) (Task, error) {
-	t := Task{ID: id, Head: s.head[id]}
+	t := Task{ID: id, Head: s.head[id], Root: s.root}
 	err := s.pool.QueryRow(ctx, `select key, repo, location, title, branch, base_branch, stage, round, priority, land,
 		state in ('active', 'waiting') from tasks join repositories on name = repo where id = $1`, id).Scan(&t.Key, &t.Repo,
 		&t.Location, &t.Title, &t.Branch, &t.BaseBranch, &t.Stage, &t.Round, &t.Priority, &t.Land, &t.Open)
@@ -143,8 +146,12 @@ func (w *world) cancel(ctx context.Context, task int64) error {
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `select from tasks where id = $1 for update`, task); err != nil {
+		var ended bool
+		if err := tx.QueryRow(ctx, `select state in ('done', 'cancelled') from tasks where id = $1 for update`, task).Scan(&ended); err != nil {
 			return err
+		}
+		if ended {
+			return errTooLate
 		}
 		started, err := w.store.LandingStartedTx(ctx, tx, task)
 		if err != nil {
@@ -153,7 +160,7 @@ func (w *world) cancel(ctx context.Context, task int64) error {
 		if started {
 			return errTooLate
 		}
-		if err := w.store.AbandonTx(ctx, tx, task, CodeCancelled); err != nil {
+		if err := w.store.AbandonTx(ctx, tx, task, problem.Cancelled); err != nil {
 			return err
 		}
 		if job != nil {

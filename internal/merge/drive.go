@@ -9,7 +9,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/git"
+	"orch/internal/merge/attempt"
 	"orch/internal/merge/lease"
+	"orch/internal/merge/problem"
 	"orch/internal/queue"
 )
 
@@ -20,30 +23,41 @@ type drive struct {
 	task    Task
 	def     Definition
 	right   *lease.Right
-	attempt attempt
+	attempt attempt.Attempt
 
-	defined  bool // def is the catalogue's, not only what was settled with an intent
-	prepared bool // in this drive: what is in attempt was compared with the repository
-	intended bool // in this drive: the intent was just written, no one can have landed it yet
-	ended    bool // a transaction that ended the job was committed
+	mates []mate // whose work is tested and landed together with the attempt's; none when it is alone
+
+	offered  bool           // the head was brought into the repository just now
+	defined  bool           // def is the catalogue's, not only what was settled with an intent
+	prepared bool           // in this drive: what is in attempt was compared with the repository
+	intended bool           // in this drive: the intent was just written, no one can have landed it yet
+	ended    bool           // a transaction that ended the job was committed
+	barred   map[int64]bool // attempts that couldn't be in a group with this one
 }
 
-// The points between steps at which a crash is tried.
+// point is a moment between steps at which a crash is tried.
+type point string
+
 const (
-	pointEntered    = "entered"    // attempt open, lease held
-	pointPreparing  = "preparing"  // step preparing is written
-	pointReplayed   = "replayed"   // the land ref is set, not yet recorded
-	pointTesting    = "testing"    // step testing is written
-	pointTested     = "tested"     // the test is done, not yet recorded
-	pointReady      = "ready"      // step ready is written
-	pointIntended   = "intended"   // the intent is written
-	pointLanding    = "landing"    // leases checked, the target not yet moved
-	pointMoved      = "moved"      // the target has moved, not yet recorded
-	pointLanded     = "landed"     // step landed is written
-	pointRefreshed  = "refreshed"  // the checkout follows
-	pointFinalised  = "finalised"  // all is written, clean-up not done
-	pointPublishing = "publishing" // a ready branch is about to be published
-	pointPublished  = "published"  // and was, not yet recorded
+	pointOffered      point = "offered"       // the head is in the repository, not yet recorded
+	pointEntered      point = "entered"       // attempt open, lease held
+	pointPreparing    point = "preparing"     // step preparing is written
+	pointClaimed      point = "claimed"       // the target is claimed in the repository
+	pointReplayed     point = "replayed"      // the land ref is set, not yet recorded
+	pointGrouped      point = "grouped"       // those of the mates are, too
+	pointTesting      point = "testing"       // step testing is written
+	pointTested       point = "tested"        // the test is done, not yet recorded
+	pointReady        point = "ready"         // step ready is written
+	pointHalved       point = "halved"        // a red group is written to be halved
+	pointIntended     point = "intended"      // the intent is written
+	pointLanding      point = "landing"       // leases checked, the target not yet moved
+	pointMoved        point = "moved"         // the target has moved, not yet recorded
+	pointLanded       point = "landed"        // step landed is written
+	pointRefreshed    point = "refreshed"     // the checkout follows
+	pointRefreshNoted point = "refresh_noted" // that is written, for the mates
+	pointFinalised    point = "finalised"     // all is written, clean-up not done
+	pointPublishing   point = "publishing"    // a ready branch is about to be published
+	pointPublished    point = "published"     // and was, not yet recorded
 )
 
 // run walks the steps with the lease being renewed, and gives the lease back however it went. It isn't a deferred
@@ -73,11 +87,15 @@ func (d *drive) run(ctx context.Context) error {
 // steps does one step after the other until the job has ended.
 func (d *drive) steps(ctx context.Context) error {
 	for !d.ended {
-		if ctx.Err() != nil && !d.attempt.Step.intended() {
+		if ctx.Err() != nil && !d.attempt.Step.Intended() {
 			return context.Cause(ctx)
 		}
 		d.job.SetPhase(string(d.attempt.Step))
-		if err := d.step(ctx); err != nil {
+		err := d.step(ctx)
+		if errors.Is(err, attempt.ErrChanged) && !d.attempt.Step.Intended() {
+			d.prepared, d.mates, err = false, nil, nil // a mate has left: who is still there is a group of its own
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -95,7 +113,7 @@ func (d *drive) define(ctx context.Context) error {
 		return fmt.Errorf("find how to land %s: %w", d.task.Key, err)
 	}
 	if def.Method == "" {
-		def.Method = MethodRebase
+		def.Method = string(git.Rebase)
 	}
 	if d.right != nil && (def.Repo.Name != d.attempt.Repo || def.Target != d.attempt.Target) {
 		return &queue.SnoozeError{WaitingFor: WaitingForLease} // this drive holds the lease of another target
@@ -105,22 +123,26 @@ func (d *drive) define(ctx context.Context) error {
 }
 
 func (d *drive) step(ctx context.Context) error {
-	switch {
-	case d.attempt.Step.intended():
+	if d.attempt.Step.Intended() {
 		// What may have happened in the repository is brought to its end, whoever asks for a stop or a cancel.
 		// A lost lease is found by the fences.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.h.cfg.LandTimeout)
 		defer cancel()
-		if d.attempt.Step == StepLanded {
+		if d.attempt.Step == attempt.StepLanded {
 			return d.finish(ctx)
 		}
 		return d.land(ctx)
+	}
+	if rests, err := d.rests(ctx); err != nil || rests {
+		return err
+	}
+	switch {
 	case !d.prepared:
 		if err := d.define(ctx); err != nil {
 			return err
 		}
 		return d.prepare(ctx)
-	case d.attempt.Step == StepTesting:
+	case d.attempt.Step == attempt.StepTesting:
 		return d.test(ctx)
 	case d.def.Land && d.task.Land:
 		return d.intend(ctx)
@@ -129,8 +151,25 @@ func (d *drive) step(ctx context.Context) error {
 	}
 }
 
+// rests gives lease and job back while the repository is paused. What was tested stays tested. A run that lives is followed to
+// its end first.
+func (d *drive) rests(ctx context.Context) (bool, error) {
+	if d.h.cfg.Paused == nil || d.job.Job().RunID != nil {
+		return false, nil
+	}
+	paused, err := d.h.cfg.Paused(ctx, d.attempt.Repo)
+	if err != nil || !paused {
+		return false, err
+	}
+	next := d.attempt
+	next.LastError, next.Wait = "", 0
+	return true, d.end(ctx, next, func(tx pgx.Tx) error {
+		return d.job.ReleaseTx(ctx, tx, queue.Release{WaitingFor: queue.WaitingForRepo(next.Repo)})
+	})
+}
+
 // write makes next the attempt in one transaction that is fenced by job and merge lease; fn does what belongs to it.
-func (d *drive) write(ctx context.Context, next attempt, fn func(tx pgx.Tx) error) error {
+func (d *drive) write(ctx context.Context, next attempt.Attempt, fn func(tx pgx.Tx) error) error {
 	err := fenced(ctx, d.job, func(tx pgx.Tx) error {
 		if err := d.right.FenceTx(ctx, tx); err != nil {
 			return err
@@ -140,7 +179,13 @@ func (d *drive) write(ctx context.Context, next attempt, fn func(tx pgx.Tx) erro
 				return err
 			}
 		}
-		return saveAttemptTx(ctx, tx, d.job, next)
+		if err := attempt.SaveTx(ctx, tx, d.job, next); err != nil {
+			return err
+		}
+		if next.Step.Ended() && d.attempt.Group == d.attempt.ID && !d.attempt.Step.Intended() {
+			return d.h.cfg.Store.DisbandTx(ctx, tx, d.attempt)
+		}
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("record merge step %s: %w", next.Step, err)
@@ -151,7 +196,7 @@ func (d *drive) write(ctx context.Context, next attempt, fn func(tx pgx.Tx) erro
 
 // end is write for a transition whose fn ends the job: the merge lease is given back and the next in line woken in
 // the same transaction.
-func (d *drive) end(ctx context.Context, next attempt, fn func(tx pgx.Tx) error) error {
+func (d *drive) end(ctx context.Context, next attempt.Attempt, fn func(tx pgx.Tx) error) error {
 	err := d.write(ctx, next, func(tx pgx.Tx) error {
 		if err := d.right.ReleaseTx(ctx, tx); err != nil {
 			return err
@@ -166,7 +211,7 @@ func (d *drive) end(ctx context.Context, next attempt, fn func(tx pgx.Tx) error)
 
 // settle decides what an error of a step means for the job.
 func (d *drive) settle(ctx context.Context, err error) error {
-	if !d.attempt.Step.intended() {
+	if !d.attempt.Step.Intended() {
 		err = over(ctx, err)
 	}
 	// What is written now is written although the context may be over.
@@ -184,16 +229,16 @@ func (d *drive) settle(ctx context.Context, err error) error {
 // lost is the answer of a drive that may not write any more although it has its job: somebody has the merge lease, or
 // closed the attempt because the task is cancelled, which the job may not have been told yet.
 func (d *drive) lost(ctx context.Context) error {
-	if !d.attempt.Step.intended() {
+	if !d.attempt.Step.Intended() {
 		code := ""
 		err := fenced(ctx, d.job, func(tx pgx.Tx) (err error) {
-			code, err = abandonedAs(ctx, tx, d.attempt)
+			code, err = d.h.cfg.Store.AbandonedAsTx(ctx, tx, d.attempt)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		if code == CodeCancelled {
+		if code == problem.Cancelled {
 			return queue.ErrCancelRequested
 		}
 	}
@@ -204,7 +249,7 @@ func (d *drive) lost(ctx context.Context) error {
 // conclude ends the job, or returns what the worker is to do with it.
 func (d *drive) conclude(ctx context.Context, err error) error {
 	var snooze *queue.SnoozeError
-	var problem *stepError
+	var step *problem.StepError
 	switch {
 	case errors.Is(err, queue.ErrEnded): // a commit whose answer was lost, found out about later
 		d.ended = true
@@ -213,11 +258,11 @@ func (d *drive) conclude(ctx context.Context, err error) error {
 		return err
 	case errors.Is(err, ErrSuperseded):
 		next := d.attempt
-		next.Step, next.LastError = StepReturned, CodeSuperseded
+		next.Step, next.LastError = attempt.StepReturned, problem.Superseded
 		return d.end(ctx, next, func(tx pgx.Tx) error { return d.job.CompleteTx(ctx, tx) })
 	case errors.Is(err, queue.ErrCancelRequested):
 		next := d.attempt
-		next.Step, next.LastError = StepReturned, CodeCancelled
+		next.Step, next.LastError = attempt.StepReturned, problem.Cancelled
 		// Whoever cancelled the task has closed the attempt already.
 		if err := d.write(ctx, next, nil); err != nil && !errors.Is(err, lease.ErrLost) {
 			return err
@@ -225,46 +270,67 @@ func (d *drive) conclude(ctx context.Context, err error) error {
 		return queue.ErrCancelRequested
 	case errors.As(err, &snooze):
 		return d.later(ctx, d.attempt, snooze.WaitingFor, snooze.After)
-	case errors.As(err, &problem):
-		return d.retry(ctx, problem)
+	case errors.As(err, &step):
+		return d.retry(ctx, step)
 	}
 	return err
 }
 
-// retry puts the attempt back for a while after a problem, or parks it when there were too many.
-func (d *drive) retry(ctx context.Context, problem *stepError) error {
-	next := d.attempt
-	next.Tries++
-	d.h.log.WarnContext(ctx, "landing has a problem", append(d.facts(),
-		slog.String("code", problem.code), slog.Int("tries", next.Tries), slog.Any("error", problem.err))...)
-	if next.Tries >= d.h.cfg.MaxTries {
-		return d.park(ctx, next, problem)
+// retry puts the attempt back for a while after a problem, or parks it when there were too many of its class.
+func (d *drive) retry(ctx context.Context, p *problem.StepError) error {
+	next, cfg := d.attempt, d.h.cfg
+	var met *int
+	var most int
+	switch p.Class() {
+	case problem.Waiting:
+		if next.LastError != p.Code {
+			d.h.log.WarnContext(ctx, "landing waits", append(d.facts(), slog.String("code", p.Code), slog.Any("error", p.Err))...)
+		}
+		return d.later(ctx, next, p.Code, min(2*cfg.RetryMin, cfg.RetryMax))
+	case problem.Moved:
+		met, most = &next.Moved, cfg.MaxMoved
+	case problem.Operator:
+		met, most = &next.Refused, cfg.MaxRefused
+	default:
+		met, most = &next.Later, cfg.MaxLater
 	}
-	wait := d.h.cfg.RetryMin
-	for i := 1; i < next.Tries && wait < d.h.cfg.RetryMax; i++ {
+	*met++
+	d.h.log.WarnContext(ctx, "landing has a problem", append(d.facts(),
+		slog.String("code", p.Code), slog.Int("tries", *met), slog.Any("error", p.Err))...)
+	if *met >= most {
+		return d.park(ctx, next, p)
+	}
+	wait := cfg.RetryMin
+	for i := 1; i < *met && wait < cfg.RetryMax; i++ {
 		wait *= 2
 	}
-	return d.later(ctx, next, problem.code, min(wait, d.h.cfg.RetryMax))
+	return d.later(ctx, next, p.Code, min(wait, cfg.RetryMax))
 }
 
 // later releases the job until after, out of the line, with the attempt given back and the merge lease free.
-func (d *drive) later(ctx context.Context, next attempt, code string, after time.Duration) error {
+func (d *drive) later(ctx context.Context, next attempt.Attempt, code string, after time.Duration) error {
 	next.LastError, next.Wait = code, after
 	return d.end(ctx, next, func(tx pgx.Tx) error {
 		return d.job.ReleaseTx(ctx, tx, queue.Release{After: after, WaitingFor: code})
 	})
 }
 
-// park gives up for a person to look at it. A landing that only its checkout didn't follow is a landing, though.
-func (d *drive) park(ctx context.Context, next attempt, problem *stepError) error {
-	if next.Step == StepLanded {
+// park gives up for a person to look at it. A landing that only its checkout didn't follow is a landing, though, and one whose
+// intent nobody could resolve stays as it is: what it was about to land may be on the target.
+func (d *drive) park(ctx context.Context, next attempt.Attempt, p *problem.StepError) error {
+	if next.Step == attempt.StepLanded {
 		d.h.log.WarnContext(ctx, "landed, but the checkout of the target doesn't show it", d.facts()...)
 		d.attempt = next
-		return d.finalise(ctx, problem.code)
+		return d.finalise(ctx, p.Code)
 	}
-	next.Step, next.LastError = StepParked, problem.code
+	next.LastError = p.Code
+	if next.Step.Intended() {
+		next.Tries = attempt.Tries{} // for when the person has it tried again
+	} else {
+		next.Step = attempt.StepParked
+	}
 	return d.end(ctx, next, func(tx pgx.Tx) error {
-		if err := d.h.cfg.Tasks.BlockTx(ctx, tx, d.job, d.task, problem.code, problem.reason()); err != nil {
+		if err := d.h.cfg.Tasks.BlockTx(ctx, tx, d.job, d.task, p.Code, p.Reason()); err != nil {
 			return err
 		}
 		return d.job.CompleteTx(ctx, tx)

@@ -9,6 +9,7 @@ import (
 
 	"orch/internal/forge"
 	"orch/internal/git"
+	"orch/internal/merge/problem"
 )
 
 // flavours runs a test on a bare repository and on one that has the target checked out.
@@ -69,7 +70,7 @@ func TestGreenAloneRedTogether(t *testing.T) {
 		w.drain(w.handler(nil))
 		w.landedOnce(first, "a")
 		main := w.main()
-		w.returned(second, CodeTestRed, "they clash")
+		w.returned(second, problem.TestRed, "they clash")
 		if w.main() != main {
 			t.Error("a red commit moved main")
 		}
@@ -100,7 +101,7 @@ func TestConflict(t *testing.T) {
 	task := w.add(map[string]string{"shared": "one\nmine\nthree\n"})
 	head := w.push(map[string]string{"shared": "one\ntheirs\nthree\n"})
 	w.drain(w.handler(nil))
-	w.returned(task, CodeConflict, "shared")
+	w.returned(task, problem.Conflict, "shared")
 	if w.main() != head || len(w.tester.commits()) > 0 {
 		t.Error("a conflict was tested or landed")
 	}
@@ -137,16 +138,16 @@ func TestAlreadyUpstream(t *testing.T) {
 
 func TestBaseMovesBetweenTestAndLanding(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{pointTested, pointReady, pointIntended, pointLanding} {
-		t.Run(point, func(t *testing.T) {
+	for _, stop := range []point{pointTested, pointReady, pointIntended, pointLanding} {
+		t.Run(string(stop), func(t *testing.T) {
 			t.Parallel()
 			flavours(t, func(t *testing.T, bare bool) {
 				t.Helper()
 				w := newWorld(t, bare)
 				task := w.add(map[string]string{"a": "a"})
 				theirs := ""
-				w.drain(w.handler(func(at string) {
-					if at == point && theirs == "" {
+				w.drain(w.handler(func(at point) {
+					if at == stop && theirs == "" {
 						theirs = w.push(map[string]string{"theirs": "t"})
 					}
 				}))
@@ -168,13 +169,13 @@ func TestBaseThatNeverRestsParks(t *testing.T) {
 	task := w.add(map[string]string{"a": "a"})
 	n := 0
 	cfg := w.config()
-	cfg.MaxTries = 3
-	cfg.failpoint = func(at string) {
+	cfg.MaxMoved = 3
+	cfg.At = told(func(at point) {
 		if at == pointReady {
 			n++
 			w.push(map[string]string{"theirs": strings.Repeat("t", n)})
 		}
-	}
+	})
 	h, err := NewHandler(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +224,7 @@ func TestProblemsPark(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)
 	cfg := w.config()
-	cfg.MaxTries = 2
+	cfg.MaxLater = 2
 	h, err := NewHandler(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -289,16 +290,20 @@ type publishing struct {
 	commits map[string]string
 }
 
-func (p *publishing) Publish(ctx context.Context, _ forge.Repo, mirror, ref string) error {
+func (p *publishing) Publish(ctx context.Context, _ forge.Repo, mirror string, refs ...string) error {
 	m, err := git.OpenMirror(ctx, p.w.git, mirror)
 	if err != nil {
 		return err
 	}
-	if p.commits[ref], err = m.Ref(ctx, ref); err != nil {
-		return err
+	for _, ref := range refs {
+		if p.commits[ref], err = m.Ref(ctx, ref); err != nil {
+			return err
+		}
+		if _, err = p.w.git.Run(ctx, p.w.repo.Dir, nil, "fetch", "-q", mirror, ref); err != nil {
+			return err
+		}
 	}
-	_, err = p.w.git.Run(ctx, p.w.repo.Dir, nil, "fetch", "-q", mirror, ref)
-	return err
+	return nil
 }
 
 // answering is a repository whose answers to a landing are no proof of what happened to it.
@@ -316,7 +321,7 @@ func (a *answering) Land(ctx context.Context, repo forge.Repo, l forge.Landing) 
 	}
 	a.once = true
 	if !a.lands {
-		return forge.LandResult{}, a.err
+		return forge.LandResult{Certain: true}, a.err
 	}
 	result, err := a.Forge.Land(ctx, repo, l)
 	return result, errors.Join(err, a.err)
@@ -333,8 +338,8 @@ func TestAnswersAreNoProof(t *testing.T) {
 		"landed_and_failed":         {true, broken, ""},
 		"landed_and_base_moved":     {true, forge.ErrBaseMoved, ""},
 		"landed_and_refused":        {true, &forge.ProblemError{Code: forge.CodeRefused, Message: "no"}, ""},
-		"not_landed_and_good":       {false, nil, CodeNotLanded},
-		"not_landed_and_failed":     {false, broken, CodeLand},
+		"not_landed_and_good":       {false, nil, problem.NotLanded},
+		"not_landed_and_failed":     {false, broken, problem.Land},
 		"not_landed_and_refused":    {false, &forge.ProblemError{Code: forge.CodeRefused, Message: "no"}, "ref_refused"},
 		"not_landed_and_base_moved": {false, forge.ErrBaseMoved, ""}, // tried again at once
 	} {
@@ -376,7 +381,7 @@ func TestUnknownMethodParks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)
 	cfg := w.config()
-	cfg.MaxTries = 1
+	cfg.MaxRefused = 1
 	cfg.Catalog = withMethod{w, "octopus"}
 	h, err := NewHandler(cfg)
 	if err != nil {
@@ -384,7 +389,7 @@ func TestUnknownMethodParks(t *testing.T) {
 	}
 	task := w.add(map[string]string{"a": "a"})
 	w.drain(h)
-	if got := w.step(task) + " " + w.lastError(task); got != "parked "+CodeMethod {
+	if got := w.step(task) + " " + w.lastError(task); got != "parked "+problem.Method {
 		t.Errorf("attempt is %s", got)
 	}
 }

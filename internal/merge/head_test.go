@@ -3,6 +3,8 @@ package merge
 import (
 	"strings"
 	"testing"
+
+	"orch/internal/merge/problem"
 )
 
 // branch is the commit of the task's branch in the mirror.
@@ -35,7 +37,7 @@ func TestHeadThatPassedTheGatesLands(t *testing.T) {
 
 func TestBranchThatDidNotPassTheGates(t *testing.T) {
 	t.Parallel()
-	for name, point := range map[string]string{"from_the_start": "", "after_the_test": pointTested, "after_a_crash": pointReady} {
+	for name, stop := range map[string]point{"from_the_start": "", "after_the_test": pointTested, "after_a_crash": pointReady} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, true)
@@ -43,13 +45,13 @@ func TestBranchThatDidNotPassTheGates(t *testing.T) {
 			passed := w.branch(task)
 			w.tasks.head[task] = passed
 			main := w.main()
-			if point != "" && !w.crash(w.mustClaim(), point) {
-				t.Fatalf("%s was never reached", point)
+			if stop != "" && !w.crash(w.mustClaim(), stop) {
+				t.Fatalf("%s was never reached", stop)
 			}
 			changed := w.rewrite(task, map[string]string{"evil": "e"})
 			tested := len(w.tester.commits())
 			cfg := w.config()
-			cfg.MaxTries = 2
+			cfg.MaxRefused = 2
 			h, err := NewHandler(cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -67,7 +69,7 @@ func TestBranchThatDidNotPassTheGates(t *testing.T) {
 				t.Errorf("attempt, task and job are %s", got)
 			}
 			reason := w.text(`select reason_code || ': ' || reason from tasks where id = $1`, task)
-			if !strings.HasPrefix(reason, CodeBranch+": ") || !strings.Contains(reason, passed) || !strings.Contains(reason, changed) {
+			if !strings.HasPrefix(reason, problem.Branch+": ") || !strings.Contains(reason, passed) || !strings.Contains(reason, changed) {
 				t.Errorf("blocked with %q", reason)
 			}
 			if w.main() != main || len(w.tester.commits()) != tested {
@@ -104,8 +106,8 @@ func TestBranchThatWasSetBackIsNotUpstream(t *testing.T) {
 // the target moves and the landing begins anew.
 func TestPublishedBranchIsOfTheHeadThatPassed(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"", pointPreparing, pointReplayed, pointTesting, pointPublished} {
-		t.Run("crash_"+point, func(t *testing.T) {
+	for _, stop := range []point{"", pointPreparing, pointReplayed, pointTesting, pointPublished} {
+		t.Run("crash_"+string(stop), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, true)
 			w.land = false
@@ -118,8 +120,8 @@ func TestPublishedBranchIsOfTheHeadThatPassed(t *testing.T) {
 				w.exec(`update tasks set state = 'active', waiting_for = null where id = $1`, task)
 				if file != "one" {
 					w.enqueue(task)
-					if point != "" && !w.crash(w.mustClaim(), point) {
-						t.Fatalf("%s was never reached", point)
+					if stop != "" && !w.crash(w.mustClaim(), stop) {
+						t.Fatalf("%s was never reached", stop)
 					}
 				}
 				w.drain(w.handler(nil))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/git"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
 )
@@ -24,13 +25,13 @@ func (w *world) take(l *queue.Lease, task int64) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	def.Method = MethodRebase
+	def.Method = string(git.Rebase)
 	err = l.Tx(ctx, func(tx pgx.Tx) error {
-		a, err := w.store.openAttemptTx(ctx, tx, l, t, def)
+		a, err := w.store.OpenTx(ctx, tx, l, opening(t, def))
 		if err != nil {
 			return err
 		}
-		got, _, _, err := w.leases.AcquireTx(ctx, tx, l, a.turn())
+		got, _, _, err := w.leases.AcquireTx(ctx, tx, l, a.Turn())
 		if err == nil && got == nil {
 			err = errors.New("a free lease wasn't granted")
 		}

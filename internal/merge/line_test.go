@@ -19,7 +19,7 @@ func (w *world) occupied() (holder int64, release func()) {
 	l := w.mustClaim()
 	testing, end, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	once := sync.Once{}
-	h := w.handler(func(at string) {
+	h := w.handler(func(at point) {
 		if at == pointTesting {
 			once.Do(func() { close(testing) })
 			<-end

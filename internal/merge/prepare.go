@@ -4,146 +4,187 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/forge"
 	"orch/internal/git"
+	"orch/internal/merge/attempt"
+	"orch/internal/merge/build"
+	"orch/internal/merge/lease"
+	"orch/internal/merge/problem"
 )
 
-// landRef keeps the commit that is to be landed, and with it what a test's checkout needs, from git's clean-up.
-func landRef(t Task) string { return "refs/orch/land/" + t.Key }
+// source is the task's work, to the builder.
+func (t Task) source() build.Source {
+	return build.Source{Key: t.Key, Branch: t.Branch, Title: t.Title}
+}
 
-// branchRef is the task's branch in the mirror.
-func branchRef(t Task) string { return "refs/heads/" + t.Branch }
+// home says whether the task's branch is in the mirror of this data root.
+func (d *drive) home() bool {
+	return d.task.Root == uuid.Nil || d.task.Root == d.job.Worker().RootID
+}
+
+// offer brings the head into the repository, so that whoever can reach it can go on with the landing. It is best effort: what
+// stands in the way of it does so in the next step, too.
+func (d *drive) offer(ctx context.Context, current *attempt.Attempt) {
+	if d.task.Head == "" || !d.home() || d.def.Home || !d.def.Land || !d.task.Land || current != nil && current.Offered {
+		return
+	}
+	offered, err := d.h.build.Offer(ctx, d.def.Repo, d.task.source(), d.task.Head)
+	if err != nil {
+		d.h.log.DebugContext(ctx, "head not offered", slog.String("task", d.task.Key), slog.Any("error", err))
+	}
+	if d.offered = offered; offered {
+		d.h.at(pointOffered)
+	}
+}
 
 // prepare makes the commit that would land on the target as it is now. The same base, head and method give the same
 // commit, so a repeated prepare changes nothing and keeps the result of the test.
 func (d *drive) prepare(ctx context.Context) error {
-	if d.def.Method != MethodRebase && d.def.Method != MethodFastForward {
-		return failed(CodeMethod, fmt.Errorf("landing method %q isn't supported", d.def.Method))
+	switch git.Method(d.def.Method) {
+	case git.FastForward, git.Rebase, git.Merge, git.Squash:
+	default:
+		return problem.Of(problem.Method, fmt.Errorf("landing method %q isn't supported", d.def.Method))
 	}
 	next := d.attempt
-	next.Step, next.Method, next.LeaseEpoch = StepPreparing, d.def.Method, d.right.Epoch()
+	next.Step, next.Method, next.LeaseEpoch = attempt.StepPreparing, d.def.Method, d.right.Epoch()
 	next.Wait = 0
 	if err := d.write(ctx, next, nil); err != nil {
 		return err
 	}
-	d.h.cfg.failpoint(pointPreparing)
-	m, base, head, err := d.fetch(ctx)
+	d.h.at(pointPreparing)
+	if err := d.claim(ctx); err != nil { // before the target is read: who was here before can't move it afterwards
+		return err
+	}
+	d.h.at(pointClaimed)
+	site, err := d.h.build.Site(ctx, d.def.Repo, d.attempt.Target)
 	if err != nil {
 		return err
 	}
-	if commit, err := d.upstream(ctx, m, base, head); err != nil || commit != "" {
+	head, err := d.head(ctx, site, &next)
+	if err != nil {
+		return err
+	}
+	if commit, err := d.upstream(ctx, site, head); err != nil || commit != "" {
 		return d.already(ctx, commit, err)
 	}
-	made, err := m.Replay(ctx, base, head, d.h.cfg.Committer)
+	made, err := site.Make(ctx, d.task.source(), site.Base, head, git.Method(d.def.Method))
 	var conflict *git.ConflictError
 	switch {
 	case errors.As(err, &conflict):
-		return d.conflict(ctx, base, conflict)
+		return d.conflict(ctx, site.Base, conflict)
 	case err != nil:
-		return failed(CodeReplay, err)
+		return err
 	case made.Empty:
-		return d.already(ctx, base, nil)
+		return d.already(ctx, site.Base, nil)
 	}
-	if err := m.SetRef(ctx, landRef(d.task), made.Commit, ""); err != nil {
-		return failed(CodeMirror, err)
+	d.h.at(pointReplayed)
+	next.BaseOld, next.HeadSHA, next.LandSHA, next.LandTree = site.Base, head, made.Commit, made.Tree
+	next.TipSHA, next.TipTree, next.Definition = made.Commit, made.Tree, d.def.Test
+	mates, err := d.gather(ctx, site, &next)
+	if err != nil {
+		return err
 	}
-	d.h.cfg.failpoint(pointReplayed)
-	next.BaseOld, next.HeadSHA, next.LandSHA, next.LandTree = base, head, made.Commit, made.Tree
-	next.Definition = d.def.Test
-	next.Step = StepTesting
-	if next.sameKey(d.attempt) && next.EvidenceID != 0 {
-		next.Step = StepReady // tested green before, nothing that counts has changed
-	} else {
-		next.EvidenceID = 0
+	d.h.at(pointGrouped)
+	next.Step = attempt.StepTesting
+	switch {
+	case !next.SameKey(d.attempt):
+		next.EvidenceID, next.Reds = 0, 0
+	case next.EvidenceID != 0:
+		next.Step = attempt.StepReady // tested green before, nothing that counts has changed
 	}
-	if err := d.write(ctx, next, nil); err != nil {
+	if err := d.writeAll(ctx, next, mates, nil); err != nil {
 		return err
 	}
 	d.prepared = true
-	d.h.cfg.failpoint(pointTesting)
+	d.h.at(pointTesting)
 	return nil
 }
 
-// fetch brings the mirror up to date and reads both ends of the landing.
-func (d *drive) fetch(ctx context.Context) (m *git.Mirror, base, head string, err error) {
-	if m, err = d.h.cfg.Mirrors.Open(ctx, d.def.Repo); err != nil {
-		return nil, "", "", failed(CodeMirror, err)
-	}
-	if err = m.Fetch(ctx, d.def.Repo.Location); err != nil {
-		return nil, "", "", failed(CodeFetch, err)
-	}
-	if base, err = m.Base(ctx, d.attempt.Target); err != nil {
-		return nil, "", "", missing(CodeNoBase, err)
-	}
-	if head, err = m.Ref(ctx, branchRef(d.task)); err != nil {
-		return nil, "", "", missing(CodeNoBranch, err)
-	}
-	if err := d.passed(ctx, m, head); err != nil {
-		return nil, "", "", err
-	}
-	if d.task.Head != "" {
-		head = d.task.Head
-	}
-	return m, base, head, nil
-}
-
-// passed refuses a branch that isn't at the commit which passed the gates: that one lands, or none. A branch that was
-// published is at what orch itself made of that commit, and is set back before the attempt forgets that it did.
-func (d *drive) passed(ctx context.Context, m *git.Mirror, branch string) error {
-	head := d.task.Head
-	if head == "" || head == branch {
+// claim marks in the repository that it is this holder's turn. A mark of a later one than the lease says is one of a database
+// that was lost since: the lease's epoch is lifted above it, for the next grant.
+func (d *drive) claim(ctx context.Context) error {
+	if d.h.cfg.Owner == "" {
 		return nil
 	}
+	if err := d.holds(ctx); err != nil {
+		return err
+	}
+	err := d.h.cfg.Forge.Claim(ctx, d.def.Repo, d.attempt.Target, d.claimed())
+	var other *forge.ClaimedError
+	if !errors.As(err, &other) {
+		if err != nil {
+			return problem.Of(problem.Claim, err)
+		}
+		return nil
+	}
+	err = fenced(ctx, d.job, func(tx pgx.Tx) error { return d.right.RaiseTx(ctx, tx, other.Epoch) })
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", lease.ErrLost, other)
+}
+
+func (d *drive) claimed() forge.Claim {
+	return forge.Claim{Owner: d.h.cfg.Owner, Epoch: d.right.Epoch()}
+}
+
+// head is the commit that is to land. A branch that isn't at the commit which passed the gates is refused: that one lands, or
+// none. A branch that was published is at what orch itself made of that commit, and is set back before the attempt forgets
+// that it did. Away from the data root that has the branch, the head is what was offered.
+func (d *drive) head(ctx context.Context, site *build.Site, next *attempt.Attempt) (string, error) {
+	head, source := d.task.Head, d.task.source()
+	offered, err := site.Offered(ctx, source.Key)
+	if err != nil {
+		return "", err
+	}
+	next.Offered = head != "" && offered == head
+	if !d.home() {
+		if !next.Offered {
+			return "", problem.Of(problem.NoBranch, fmt.Errorf("the repository has not commit %s of %s at %s, and the branch is in another data root",
+				head, source.Key, build.HeadRef(source.Key)))
+		}
+		return head, nil
+	}
+	branch, err := site.Head(ctx, source)
+	if errors.Is(err, git.ErrNoRef) && next.Offered {
+		return head, nil
+	}
+	if err != nil || head == "" || head == branch {
+		return branch, err
+	}
 	var ours bool
-	err := fenced(ctx, d.job, func(tx pgx.Tx) (err error) {
-		ours, err = madeFromTx(ctx, tx, d.task.ID, branch, head)
+	err = fenced(ctx, d.job, func(tx pgx.Tx) (err error) {
+		ours, err = d.h.cfg.Store.MadeFromTx(ctx, tx, d.task.ID, branch, head)
 		return err
 	})
 	switch {
 	case err != nil:
-		return err
+		return "", err
 	case !ours:
-		return failed(CodeBranch, fmt.Errorf("the gates passed commit %s, but the branch %s is at commit %s in the mirror %s",
-			head, d.task.Branch, branch, m.Dir()))
+		return "", problem.Of(problem.Branch, fmt.Errorf("the gates passed commit %s, but the branch %s is at commit %s in the mirror %s",
+			head, d.task.Branch, branch, site.Dir()))
 	}
-	if err := m.SetRef(ctx, branchRef(d.task), head, branch); err != nil {
-		return failed(CodeMirror, err)
-	}
-	return nil
-}
-
-// missing is the problem of a ref that couldn't be read: it isn't there, or the mirror has one.
-func missing(code string, err error) error {
-	if !errors.Is(err, git.ErrNoRef) {
-		code = CodeMirror
-	}
-	return failed(code, err)
+	return head, site.SetBack(ctx, source, head, branch)
 }
 
 // upstream finds out whether the work is in the target's history already, as what an earlier drive prepared (a
 // person may have landed a ready branch) or as it came from its author, and as which commit.
-func (d *drive) upstream(ctx context.Context, m *git.Mirror, base, head string) (string, error) {
-	candidates := []string{head}
-	kept, err := m.Ref(ctx, landRef(d.task))
+func (d *drive) upstream(ctx context.Context, site *build.Site, head string) (string, error) {
+	kept, err := site.Kept(ctx, d.task.Key)
 	switch {
-	case err == nil && kept == d.attempt.LandSHA:
-		candidates = []string{kept, head}
-	case err != nil && !errors.Is(err, git.ErrNoRef):
-		return "", failed(CodeMirror, err)
+	case err != nil:
+		return "", err
+	case kept != "" && kept == d.attempt.LandSHA:
+		return site.Upstream(ctx, kept, head)
 	}
-	for _, commit := range candidates {
-		in, err := m.IsAncestor(ctx, commit, base)
-		if err != nil {
-			return "", failed(CodeMirror, err)
-		}
-		if in {
-			return commit, nil
-		}
-	}
-	return "", nil
+	return site.Upstream(ctx, head)
 }
 
 // already ends the task without a test or a landing: its work is upstream as commit.
@@ -152,13 +193,13 @@ func (d *drive) already(ctx context.Context, commit string, err error) error {
 		return err
 	}
 	next := d.attempt
-	next.Step, next.LastError = StepFinalised, ""
+	next.Step, next.LastError = attempt.StepFinalised, ""
 	landed := Landed{Commit: commit, Target: next.Target, Upstream: true}
 	if err := d.done(ctx, next, landed); err != nil {
 		return err
 	}
 	d.h.log.InfoContext(ctx, "already upstream", append(d.facts(), "commit", commit)...)
-	d.h.cfg.failpoint(pointFinalised)
+	d.h.at(pointFinalised)
 	d.cleanUp(ctx)
 	return nil
 }
@@ -168,13 +209,13 @@ func (d *drive) conflict(ctx context.Context, base string, c *git.ConflictError)
 	feedback := fmt.Sprintf("The work conflicts with the current %s in:\n\n%s\n\nThe current %s is commit %s, which this clone "+
 		"has: rebase the branch onto it (git rebase %s) and resolve the conflicts.\n",
 		d.attempt.Target, strings.Join(c.Paths, "\n"), d.attempt.Target, base, base)
-	return d.giveUp(ctx, Return{Code: CodeConflict, Reason: reason, Feedback: feedback})
+	return d.giveUp(ctx, Return{Code: problem.Conflict, Reason: reason, Feedback: feedback})
 }
 
 // giveUp sends the task back to its author.
 func (d *drive) giveUp(ctx context.Context, r Return) error {
 	next := d.attempt
-	next.Step, next.LastError = StepReturned, r.Code
+	next.Step, next.LastError = attempt.StepReturned, r.Code
 	err := d.end(ctx, next, func(tx pgx.Tx) error {
 		return d.h.cfg.Tasks.ReturnTx(ctx, tx, d.job, d.task, r)
 	})
@@ -186,43 +227,57 @@ func (d *drive) giveUp(ctx context.Context, r Return) error {
 	return nil
 }
 
-// test has exactly the prepared commit tested.
+// test has exactly the prepared commit tested, or that of the group.
 func (d *drive) test(ctx context.Context) error {
 	a := d.attempt
 	result, err := d.h.cfg.Tester.Test(ctx, d.job, TestRequest{
 		TaskID: a.TaskID, TaskKey: d.task.Key, Repo: a.Repo, Stage: d.task.Stage, Round: d.task.Round,
-		Commit: a.LandSHA, Tree: a.LandTree, BaseCommit: a.BaseOld,
+		Commit: a.TipSHA, Tree: a.TipTree, BaseCommit: a.BaseOld,
 	})
 	if err != nil {
 		return untested(err)
 	}
-	d.h.cfg.failpoint(pointTested)
-	if !result.Green {
+	d.h.at(pointTested)
+	switch {
+	case !result.Green && len(d.mates) > 0:
+		return d.red(ctx)
+	case !result.Green:
 		feedback := result.Reason
 		if result.OutputTail != "" {
 			feedback += "\n\n" + result.OutputTail
 		}
-		return d.giveUp(ctx, Return{Code: CodeTestRed, Reason: result.Reason, Feedback: feedback})
+		return d.giveUp(ctx, Return{Code: problem.TestRed, Reason: result.Reason, Feedback: feedback})
 	}
 	next := a
-	next.Step, next.EvidenceID = StepReady, result.EvidenceID
-	if err := d.write(ctx, next, nil); err != nil {
+	next.Step, next.EvidenceID = attempt.StepReady, result.EvidenceID
+	err = d.writeAll(ctx, next, d.each(func(m *mate) { m.Step, m.EvidenceID = attempt.StepReady, result.EvidenceID }), func(tx pgx.Tx) error {
+		if !a.Offered {
+			return nil
+		}
+		return d.job.FreeRootTx(ctx, tx) // the run is over that tied it to this root
+	})
+	if err != nil {
 		return err
 	}
-	d.h.cfg.failpoint(pointReady)
+	d.h.at(pointReady)
 	return nil
 }
 
-// cleanUp removes what the landing kept in the mirror. It is best effort: a rest is overwritten by the next landing
-// of the task, or goes with its workspace.
+// cleanUp removes what the landing kept in the mirror, and what was offered once it is landed: work that goes back to its
+// author is begun from there, in whatever data root. It is best effort: a rest is overwritten by the next landing of the task,
+// or goes when the task has ended.
 func (d *drive) cleanUp(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
-	m, err := d.h.cfg.Mirrors.Open(ctx, d.def.Repo)
-	if err == nil {
-		err = m.DeleteRef(ctx, landRef(d.task), "")
-	}
-	if err != nil && !errors.Is(err, git.ErrNoRef) {
+	if err := d.h.build.Discard(ctx, d.def.Repo, d.task.Key); err != nil {
 		d.h.log.WarnContext(ctx, "land ref not removed", append(d.facts(), "error", err)...)
 	}
+	if !d.attempt.Offered || d.attempt.Step != attempt.StepFinalised {
+		return
+	}
+	if err := d.h.build.Withdraw(ctx, d.def.Repo, d.task.Key); err != nil {
+		d.h.log.WarnContext(ctx, "head not taken back", append(d.facts(), "error", err)...)
+	}
 }
+
+const cleanUpTimeout = 5 * time.Second

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"testing"
 
+	"orch/internal/merge/problem"
 	"orch/internal/queue"
 )
 
 // points are the step boundaries of a landing, in order.
-func points() []string {
-	return []string{
+func points() []point {
+	return []point{
 		pointEntered, pointPreparing, pointReplayed, pointTesting, pointTested, pointReady, pointIntended,
 		pointLanding, pointMoved, pointLanded, pointRefreshed, pointFinalised,
 	}
@@ -30,15 +31,15 @@ func (c withMethod) Definition(ctx context.Context, t Task) (Definition, error) 
 
 func TestCrashAtEachStep(t *testing.T) {
 	t.Parallel()
-	for _, point := range points() {
-		t.Run(point, func(t *testing.T) {
+	for _, stop := range points() {
+		t.Run(string(stop), func(t *testing.T) {
 			t.Parallel()
 			flavours(t, func(t *testing.T, bare bool) {
 				t.Helper()
 				w := newWorld(t, bare)
 				task := w.add(map[string]string{"a": "a"})
-				if !w.crash(w.mustClaim(), point) {
-					t.Fatalf("%s was never reached", point)
+				if !w.crash(w.mustClaim(), stop) {
+					t.Fatalf("%s was never reached", stop)
 				}
 				w.drain(w.handler(nil))
 				w.landedOnce(task, "a")
@@ -53,9 +54,9 @@ func TestCrashAtOneStepAfterTheOther(t *testing.T) {
 		t.Helper()
 		w := newWorld(t, bare)
 		task := w.add(map[string]string{"a": "a"})
-		for _, point := range points() {
+		for _, stop := range points() {
 			if l := w.claim(); l != nil {
-				w.crash(l, point)
+				w.crash(l, stop)
 			}
 		}
 		w.drain(w.handler(nil))
@@ -66,13 +67,13 @@ func TestCrashAtOneStepAfterTheOther(t *testing.T) {
 // After a crash with the intent written, someone else moved the base: what was tested must not land.
 func TestCrashThenBaseMoves(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{pointReady, pointIntended, pointLanding} {
-		t.Run(point, func(t *testing.T) {
+	for _, stop := range []point{pointReady, pointIntended, pointLanding} {
+		t.Run(string(stop), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, true)
 			task := w.add(map[string]string{"a": "a"})
-			if !w.crash(w.mustClaim(), point) {
-				t.Fatalf("%s was never reached", point)
+			if !w.crash(w.mustClaim(), stop) {
+				t.Fatalf("%s was never reached", stop)
 			}
 			theirs := w.push(map[string]string{"theirs": "t"})
 			w.drain(w.handler(nil))
@@ -104,12 +105,12 @@ func TestCrashAfterTheMoveIsFoundUnderLaterCommits(t *testing.T) {
 // A green test is not run again after a crash when nothing that counts has changed.
 func TestCrashKeepsTheTest(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{pointReady, pointIntended, pointLanding, pointMoved} {
-		t.Run(point, func(t *testing.T) {
+	for _, stop := range []point{pointReady, pointIntended, pointLanding, pointMoved} {
+		t.Run(string(stop), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, true)
 			task := w.add(map[string]string{"a": "a"})
-			w.crash(w.mustClaim(), point)
+			w.crash(w.mustClaim(), stop)
 			w.drain(w.handler(nil))
 			w.landedOnce(task, "a")
 			if got := len(w.tester.commits()); got != 1 {
@@ -126,24 +127,24 @@ func TestChangedDefinitionIsTestedAgain(t *testing.T) {
 	w.crash(w.mustClaim(), pointReady)
 	w.tester.command = "false"
 	w.drain(w.handler(nil))
-	w.returned(task, CodeTestRed, "false failed")
+	w.returned(task, problem.TestRed, "false failed")
 }
 
 // A holder that was frozen at any step, lost both leases, and wakes up after its successor has finished changes
 // nothing.
 func TestStaleHolder(t *testing.T) {
 	t.Parallel()
-	for _, point := range points() {
-		if point == pointFinalised {
+	for _, stop := range points() {
+		if stop == pointFinalised {
 			continue // it holds nothing any more
 		}
-		t.Run(point, func(t *testing.T) {
+		t.Run(string(stop), func(t *testing.T) {
 			t.Parallel()
 			flavours(t, func(t *testing.T, bare bool) {
 				t.Helper()
 				w := newWorld(t, bare)
 				task := w.add(map[string]string{"a": "a"})
-				wake, err := w.freeze(w.mustClaim(), point)
+				wake, err := w.freeze(w.mustClaim(), stop)
 				w.drain(w.handler(nil))
 				w.landedOnce(task, "a")
 				before := w.facts(task)
@@ -164,12 +165,12 @@ func TestStaleHolder(t *testing.T) {
 // it tested on the old base.
 func TestStaleHolderAgainstMovedBase(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{pointTested, pointReady, pointIntended, pointLanding} {
-		t.Run(point, func(t *testing.T) {
+	for _, stop := range []point{pointTested, pointReady, pointIntended, pointLanding} {
+		t.Run(string(stop), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, true)
 			task := w.add(map[string]string{"a": "a"})
-			wake, err := w.freeze(w.mustClaim(), point)
+			wake, err := w.freeze(w.mustClaim(), stop)
 			theirs := w.push(map[string]string{"theirs": "t"})
 			close(wake)
 			if err := <-err; !errors.Is(err, queue.ErrLeaseLost) {
@@ -185,13 +186,13 @@ func TestStaleHolderAgainstMovedBase(t *testing.T) {
 }
 
 // freeze runs a handler up to a point, where it stays until wake is closed; its job goes back to the queue meanwhile.
-func (w *world) freeze(l *queue.Lease, point string) (wake chan struct{}, ended chan error) {
+func (w *world) freeze(l *queue.Lease, stop point) (wake chan struct{}, ended chan error) {
 	w.t.Helper()
 	wake, ended = make(chan struct{}), make(chan error, 1)
 	frozen := make(chan struct{})
 	once := true
-	h := w.handler(func(at string) {
-		if at == point && once {
+	h := w.handler(func(at point) {
+		if at == stop && once {
 			once = false
 			close(frozen)
 			<-wake
@@ -201,7 +202,7 @@ func (w *world) freeze(l *queue.Lease, point string) (wake chan struct{}, ended 
 	select {
 	case <-frozen:
 	case err := <-ended:
-		w.t.Fatalf("%s was never reached: %v", point, err)
+		w.t.Fatalf("%s was never reached: %v", stop, err)
 	}
 	w.reap(l)
 	return wake, ended

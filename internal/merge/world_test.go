@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"orch/internal/forge/local"
 	"orch/internal/git"
 	"orch/internal/git/gitcmd"
+	"orch/internal/merge/attempt"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
 	"orch/internal/testdb"
@@ -31,7 +33,7 @@ type world struct {
 	pool   *pgxpool.Pool
 	queue  *queue.Queue
 	leases *lease.Store
-	store  *Store
+	store  *attempt.Store
 	git    *gitcmd.Git
 	repo   *testgit.Repo
 	root   uuid.UUID
@@ -40,6 +42,7 @@ type world struct {
 	tester *shellTester
 	forge  forge.Forge
 	land   bool
+	batch  int
 	log    *logBuffer
 }
 
@@ -53,7 +56,7 @@ func newWorld(t *testing.T, bare bool) *world {
 		t.Fatal(err)
 	}
 	files := map[string]string{"README": "demo\n", "shared": "one\ntwo\nthree\n"}
-	w := &world{t: t, pool: testdb.New(t), git: g, root: uuid.New(), forge: local.New(g, nil), land: true, log: &logBuffer{}}
+	w := &world{t: t, pool: testdb.New(t), git: g, root: uuid.New(), forge: local.New(g, local.Config{}), land: true, log: &logBuffer{}}
 	if bare {
 		w.repo = testgit.NewBare(t, files)
 	} else {
@@ -76,7 +79,7 @@ func newWorld(t *testing.T, bare bool) *world {
 // lockFor makes the stores, with a time to live of the merge lease; 0 is the default.
 func (w *world) lockFor(ttl time.Duration) {
 	w.leases = lease.NewStore(w.pool, lease.Config{TTL: ttl, Logger: w.log.logger()})
-	w.store = NewStore(w.leases)
+	w.store = attempt.NewStore(w.leases)
 }
 
 func (w *world) openMirror() *git.Mirror {
@@ -88,7 +91,7 @@ func (w *world) openMirror() *git.Mirror {
 	return m
 }
 
-// Open implements Mirrors.
+// Open implements build.Mirrors.
 func (w *world) Open(ctx context.Context, _ forge.Repo) (*git.Mirror, error) {
 	return git.OpenMirror(ctx, w.git, w.mirror)
 }
@@ -97,24 +100,32 @@ func (w *world) Open(ctx context.Context, _ forge.Repo) (*git.Mirror, error) {
 func (w *world) Definition(context.Context, Task) (Definition, error) {
 	return Definition{
 		Repo: forge.Repo{Name: repoName, Location: w.repo.Dir, Base: "main"}, Target: "main",
-		Test: w.tester.command, Land: w.land,
+		Test: w.tester.command, Land: w.land, Batch: w.batch,
 	}, nil
 }
 
 func (w *world) config() Config {
 	return Config{
 		Store: w.store, Tasks: w.tasks, Mirrors: w, Catalog: w, Tester: w.tester, Forge: w.forge,
-		Committer: git.Identity{Name: "orch", Email: "orch@localhost"}, Logger: w.log.logger(),
+		Committer: git.Identity{Name: "orch", Email: "orch@localhost"}, Owner: "test", Logger: w.log.logger(),
 		// Long, so that a wake-up that doesn't come is noticed.
 		WaitPoll: 2 * time.Minute, RetryMin: 2 * time.Minute,
 	}
 }
 
+// told has at called with the points of a landing.
+func told(at func(p point)) func(string) {
+	if at == nil {
+		return nil
+	}
+	return func(p string) { at(point(strings.TrimPrefix(p, "merge:"))) }
+}
+
 // handler makes a handler that calls at when it reaches a point.
-func (w *world) handler(at func(point string)) *Handler {
+func (w *world) handler(at func(p point)) *Handler {
 	w.t.Helper()
 	cfg := w.config()
-	cfg.failpoint = at
+	cfg.At = told(at)
 	h, err := NewHandler(cfg)
 	if err != nil {
 		w.t.Fatal(err)
@@ -193,7 +204,7 @@ func (w *world) worker() queue.Worker {
 func (w *world) claim() *queue.Lease {
 	w.t.Helper()
 	leases, err := w.queue.Claim(w.t.Context(), queue.ClaimRequest{
-		Worker: w.worker(), Lane: Lane, Kinds: []string{Kind}, Limit: 1,
+		Worker: w.worker(), Lane: Lane, Kinds: []string{Kind}, Repos: []string{repoName}, Limit: 1,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -237,7 +248,7 @@ func (w *world) run(h *Handler, l *queue.Lease) error {
 		_, retry := l.RetryTx(ctx, tx, queue.Failure{Code: "failed", Err: err})
 		return retry
 	})
-	if ending != nil && !errors.Is(err, queue.ErrLeaseLost) {
+	if ending != nil && !errors.Is(ending, queue.ErrLeaseLost) { // a stale holder has nothing to end
 		w.t.Errorf("end the job after %v: %v", err, ending)
 	}
 	return err
@@ -255,12 +266,19 @@ func (w *world) drain(h *Handler) {
 
 // crash runs the handler in a goroutine that ends at the point, as if its process had died, and puts its job back
 // into the queue as a reaper does. It reports whether the point was reached.
-func (w *world) crash(l *queue.Lease, point string) bool {
+func (w *world) crash(l *queue.Lease, stop point) bool {
+	w.t.Helper()
+	return w.crashWith(l, stop, func() {})
+}
+
+// crashWith is crash after something else that happens there.
+func (w *world) crashWith(l *queue.Lease, stop point, do func()) bool {
 	w.t.Helper()
 	reached := false
-	h := w.handler(func(at string) {
-		if at == point && !reached {
+	h := w.handler(func(at point) {
+		if at == stop && !reached {
 			reached = true
+			do()
 			runtime.Goexit()
 		}
 	})
@@ -268,7 +286,7 @@ func (w *world) crash(l *queue.Lease, point string) bool {
 	go func() {
 		defer close(done)
 		if err := w.run(h, l); err != nil {
-			w.t.Errorf("merge job that was to crash at %s: %v", point, err)
+			w.t.Errorf("merge job that was to crash at %s: %v", stop, err)
 		}
 	}()
 	<-done
@@ -380,4 +398,9 @@ func (w *world) clean() {
 			w.t.Errorf("the checkout differs from main: %s", got)
 		}
 	}
+}
+
+// opening is what a handler opens an attempt with.
+func opening(t Task, d Definition) attempt.Open {
+	return attempt.Open{TaskID: t.ID, Repo: d.Repo.Name, Target: d.Target, Branch: t.Branch, Method: d.Method}
 }

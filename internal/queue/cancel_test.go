@@ -151,6 +151,48 @@ func TestPinRoot(t *testing.T) {
 	equal(t, "the other root's", b.one(far).Job().ID, id)
 }
 
+// A job that needs its root no more is anybody's who serves its repository, unless it has a run there.
+func TestFreeRoot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	far := b.worker(queuetest.Root(t, b.pool))
+	id := b.enqueue(queue.Insert{PinnedRoot: b.w.RootID})
+	lease := b.one(b.w)
+	b.no(b.tx(lease, func(tx pgx.Tx) error {
+		b.no(lease.PinTx(t.Context(), tx, uuid.New()))
+		return lease.FreeRootTx(t.Context(), tx)
+	}))
+	for _, job := range []queue.Job{b.get(id), lease.Job()} {
+		equal(t, "root of the run", *job.PinnedRoot, b.w.RootID)
+	}
+	b.no(b.tx(lease, func(tx pgx.Tx) error {
+		b.no(lease.UnpinTx(t.Context(), tx))
+		return lease.FreeRootTx(t.Context(), tx)
+	}))
+	for _, job := range []queue.Job{b.get(id), lease.Job()} {
+		equal(t, "it is free", job.PinnedRoot == nil, true)
+	}
+	b.no(b.release(lease, queue.Release{}))
+	equal(t, "another root's", b.one(far).Job().ID, id)
+}
+
+func TestCancelRequestIsSeenUnderTheFence(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	lease := b.running(queue.Insert{})
+	for _, want := range []bool{false, true} {
+		b.no(b.tx(lease, func(tx pgx.Tx) error {
+			requested, err := lease.CancelRequestedTx(t.Context(), tx)
+			equal(t, "requested", requested, want)
+			return err
+		}))
+		b.no(pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+			_, err := queue.CancelTx(t.Context(), tx, lease.Job().ID)
+			return err
+		}))
+	}
+}
+
 // One job that can't be released doesn't keep the others, and is tried again.
 func TestReleaseDeadGoesOnPastABadRow(t *testing.T) {
 	t.Parallel()

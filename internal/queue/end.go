@@ -203,6 +203,29 @@ func (l *Lease) PinRootTx(ctx context.Context, tx pgx.Tx, root uuid.UUID) error 
 		func(job *Job) { job.PinnedRoot = &root })
 }
 
+// FreeRootTx lets any root that serves the job's repository claim it, once this lease is over: what it needs is to be had
+// there. A job with a run stays with the root of the run.
+func (l *Lease) FreeRootTx(ctx context.Context, tx pgx.Tx) error {
+	return l.write(ctx, tx, "free", `update jobs set pinned_root = case when run_id is not null then pinned_root end`, nil,
+		func(job *Job) {
+			if job.RunID == nil {
+				job.PinnedRoot = nil
+			}
+		})
+}
+
+// CancelRequestedTx says whether somebody has asked for the job's end by now. Who asks locks the job's row, as tx has.
+func (l *Lease) CancelRequestedTx(ctx context.Context, tx pgx.Tx) (requested bool, err error) {
+	if _, err := l.own(tx); err != nil {
+		return false, fmt.Errorf("look at job %d: %w", l.id, err)
+	}
+	err = tx.QueryRow(ctx, `select cancel_requested_at is not null from jobs where id = $1`, l.id).Scan(&requested)
+	if err != nil {
+		return false, fmt.Errorf("look at job %d: %w", l.id, err)
+	}
+	return requested, nil
+}
+
 // ProcessTx names the process that works for the job, e.g. an agent: startedAt in clock ticks after boot.
 func (l *Lease) ProcessTx(ctx context.Context, tx pgx.Tx, pid int, startedAt int64) error {
 	return l.write(ctx, tx, "name process of", `update jobs set pid = @pid, pid_started_at = @started`,

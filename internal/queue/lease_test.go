@@ -37,6 +37,7 @@ func writes(ctx context.Context, l *queue.Lease) map[string]func() error {
 		"unpin":     in(func(tx pgx.Tx) error { return l.UnpinTx(ctx, tx) }),
 		"process":   in(func(tx pgx.Tx) error { return l.ProcessTx(ctx, tx, 1, 1) }),
 		"pin root":  in(func(tx pgx.Tx) error { return l.PinRootTx(ctx, tx, uuid.New()) }),
+		"free root": in(func(tx pgx.Tx) error { return l.FreeRootTx(ctx, tx) }),
 		"progress":  in(func(tx pgx.Tx) error { return l.ProgressTx(ctx, tx, "late") }),
 		"child job": in(func(tx pgx.Tx) error {
 			_, err := queue.EnqueueTx(ctx, tx, queue.Insert{Kind: "child", Lane: "lane"})

@@ -95,7 +95,26 @@ func PauseTx(ctx context.Context, tx pgx.Tx, p Pause) (bool, error) {
 // WaitingForAgent is what a job waits for whose agent is paused. Resume makes such jobs due.
 func WaitingForAgent(name string) string { return waitingForAgent + name }
 
-const waitingForAgent = "agent_paused:"
+// WaitingForRepo is what a job waits for that found its repository paused when it was at work. It is due, and no claim takes it
+// before the pause is over.
+func WaitingForRepo(name string) string { return waitingForRepo + name }
+
+const (
+	waitingForAgent = "agent_paused:"
+	waitingForRepo  = "repo_paused:"
+)
+
+// RepoPaused says whether a repository is paused, to a job that is at work on it.
+func (q *Queue) RepoPaused(ctx context.Context, name string) (bool, error) {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	var paused bool
+	err := q.pool.QueryRow(ctx, `select exists (select from pauses where scope = 'repo' and name = $1 and `+inForce+`)`, name).Scan(&paused)
+	if err != nil {
+		return false, fmt.Errorf("look whether repository %q is paused: %w", name, err)
+	}
+	return paused, nil
+}
 
 // AgentPauses lists the pauses of these agents that are in force.
 func (q *Queue) AgentPauses(ctx context.Context, names []string) ([]Pause, error) {
@@ -121,6 +140,12 @@ const dueSQL = `
 update jobs set run_at = clock_timestamp() where id in (
 	select id from jobs where state = 'queued' and phase like '` + waitingForAgent + `%' and run_at > clock_timestamp() for update skip locked)`
 
+// afreshSQL lets the waits of a repository's jobs count from now on: they were due, and nobody could take them.
+const afreshSQL = `
+update jobs set run_at = clock_timestamp() where id in (
+	select id from jobs where state = 'queued' and repo = $1 and phase is not null and run_at < clock_timestamp()
+	order by run_at, id for update skip locked)`
+
 // Resume ends a pause and wakes the workers. It answers false when there was none.
 func (q *Queue) Resume(ctx context.Context, scope PauseScope, name string) (bool, error) {
 	ctx, cancel := q.bounded(ctx)
@@ -137,6 +162,11 @@ func (q *Queue) Resume(ctx context.Context, scope PauseScope, name string) (bool
 		}
 		if scope == PauseAgent {
 			if _, err := tx.Exec(ctx, dueSQL); err != nil {
+				return err
+			}
+		}
+		if scope == PauseRepo {
+			if _, err := tx.Exec(ctx, afreshSQL, name); err != nil {
 				return err
 			}
 		}

@@ -249,3 +249,32 @@ func TestResumeWakesWhoWaitsForAnAgent(t *testing.T) {
 	leases := b.claim(b.w, 10)
 	equal(t, "claimed then", ids(leases)[0] == jobs[0] && ids(leases)[1] == jobs[2] && len(leases) == 2, true)
 }
+
+// A job at work that finds its repository paused rests until it is resumed, and what its wait lasted doesn't count.
+func TestJobRestsWhileItsRepositoryIsPaused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	id := b.enqueue(queue.Insert{Repo: "a"})
+	fresh := b.enqueue(queue.Insert{Repo: "a"})
+	b.exec(`update jobs set run_at = run_at + interval '1 hour' where id = $1`, fresh)
+	leases, err := b.q.Claim(t.Context(), queue.ClaimRequest{Worker: b.w, Lane: "lane", Kinds: []string{"work"}, Repos: []string{"a"}, Limit: 1})
+	b.no(err)
+	for _, name := range []string{"a", "b"} {
+		paused, err := b.q.RepoPaused(t.Context(), name)
+		b.no(err)
+		equal(t, "paused", paused, false)
+	}
+	b.pause(queue.PauseRepo, "a")
+	paused, err := b.q.RepoPaused(t.Context(), "a")
+	b.no(err)
+	equal(t, "paused", paused, true)
+	b.no(b.release(leases[0], queue.Release{WaitingFor: queue.WaitingForRepo("a")}))
+	equal(t, "claimed", len(b.claimServing("a")), 0)
+	b.exec(`update jobs set run_at = run_at - interval '1 day' where id = $1`, id)
+	before := b.now()
+	equal(t, "resumed", b.resume(queue.PauseRepo, "a"), true)
+	equal(t, "due anew", b.get(id).RunAt.Before(before), false)
+	equal(t, "what isn't due stays so", b.get(fresh).RunAt.After(before), true)
+	got := b.claimServing("a")
+	equal(t, "claimed then", len(got) == 1 && got[0] == id, true)
+}

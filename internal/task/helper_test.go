@@ -36,6 +36,8 @@ type bench struct {
 	store   *Store
 	worker  queue.Worker
 	landing bool // the landing is past the point where a cancel wins
+	offered bool // its work is in the repository
+	stopped int  // landings
 	blocked []string
 }
 
@@ -47,7 +49,7 @@ func newBench(t *testing.T, pipelines ...flow.Pipeline) *bench {
 	b := &bench{t: t, ctx: t.Context(), pool: testdb.New(t)}
 	store, err := NewStore(b.pool, StoreConfig{
 		Pipelines:     pipelines,
-		StopLandingTx: func(context.Context, pgx.Tx, int64) (bool, error) { return !b.landing, nil },
+		StopLandingTx: func(context.Context, pgx.Tx, int64) (bool, error) { b.stopped++; return !b.landing, nil },
 		OnBlockedTx: func(_ context.Context, _ pgx.Tx, t Task) error {
 			b.blocked = append(b.blocked, t.ReasonCode)
 			return nil

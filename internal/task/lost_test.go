@@ -1,6 +1,7 @@
 package task
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -20,7 +21,10 @@ func (b *bench) pinned(t Task) *queue.Job {
 }
 
 func (b *bench) leave(t Task, root uuid.UUID) (gaveUp int, err error) {
-	_, err = b.store.LeaveRoot(b.ctx, t.ID, root, func(pgx.Tx) error { gaveUp++; return nil })
+	_, err = b.store.LeaveRoot(b.ctx, t.ID, root, Leaving{
+		OfferedTx: func(context.Context, pgx.Tx, int64) (bool, error) { return b.offered, nil },
+		GiveUpTx:  func(context.Context, pgx.Tx, int64) error { gaveUp++; return nil },
+	})
 	return gaveUp, err
 }
 
@@ -46,6 +50,71 @@ func TestTaskOfADeadRootBeginsAnewAnywhere(t *testing.T) {
 		t.Errorf("its job before: %+v, %v", before, err)
 	}
 	b.lastEvent(task.ID, EventHostLost)
+}
+
+// What is offered in its repository can be landed from anywhere, intended or not.
+func TestLandingWhoseWorkIsOfferedGoesOnElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, intended := range map[string]bool{"before the intent": false, "after it": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			task := b.create()
+			b.move(b.mustClaim(KindStage), b.advance(task.At()))
+			b.exec(`update tasks set passed_commit = 'abc'`)
+			before := b.get(task.ID)
+			old := b.pinned(before)
+			b.landing, b.offered = intended, true
+			if gaveUp, err := b.leave(task, b.worker.RootID); err != nil || gaveUp != 1 {
+				t.Fatal(gaveUp, err)
+			}
+			got, job := b.get(task.ID), b.job(task.ID)
+			if got.At() != before.At() || got.State != Active || got.RootID != nil || got.PassedCommit != "abc" {
+				t.Errorf("was %+v, is %+v", before, got)
+			}
+			if job == nil || job.ID == old.ID || job.Kind != KindMerge || job.Lane != LaneMerge || job.PinnedRoot != nil || job.RunID != nil {
+				t.Errorf("job %+v", job)
+			}
+			if stopped := b.stopped; stopped > 0 {
+				t.Errorf("the landing was stopped %d times", stopped)
+			}
+			b.lastEvent(task.ID, EventHostLost)
+		})
+	}
+}
+
+// A job that any root may claim stays as it is; the task alone is untied.
+func TestLandingThatAnyRootMayClaimKeepsItsJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	task := b.create()
+	b.move(b.mustClaim(KindStage), b.advance(task.At()))
+	b.exec(`update tasks set root_id = $1`, b.worker.RootID)
+	before := b.job(task.ID)
+	b.offered = true
+	for n, want := range []error{nil, ErrLeft} {
+		if _, err := b.leave(task, b.worker.RootID); !errors.Is(err, want) {
+			t.Errorf("time %d: %v", n, err)
+		}
+	}
+	if got, job := b.get(task.ID), b.job(task.ID); got.RootID != nil || got.Stage != flow.Deploy || job == nil || job.ID != before.ID {
+		t.Errorf("task %+v, job %+v", got, job)
+	}
+}
+
+func TestOnlyALandingGoesOnWithWhatIsOffered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, six())
+	task := b.create(func(a *Add) { a.Pipeline = "six" })
+	b.move(b.mustClaim(KindStage), b.advance(task.At()))
+	b.pinned(b.get(task.ID))
+	b.offered = true // of a landing that was returned to it
+	if _, err := b.leave(task, b.worker.RootID); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.get(task.ID); got.Stage != flow.Analysis {
+		t.Errorf("task %+v", got)
+	}
 }
 
 func TestTaskIsLeftWhereSomebodyHasIt(t *testing.T) {

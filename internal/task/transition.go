@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/queue"
@@ -31,6 +32,8 @@ type Return struct {
 	Feedback string // for the next prompt
 	Output   string // what people are shown of it, where no gate's event has it
 	To       string // stage; empty = what the table says
+	// Root is the data root that goes on with it, because it has the work; zero = the task's own.
+	Root uuid.UUID
 }
 
 // Block says why a task stops and needs a person.
@@ -104,6 +107,12 @@ func (s *Store) ReturnTx(ctx context.Context, tx pgx.Tx, at At, r Return) (Moved
 		return orZero(moved), wrap("return task", err)
 	}
 	t.Feedback = Clean(r.Feedback, MaxText)
+	if r.Root != uuid.Nil && r.Root != t.root() {
+		if _, err := tx.Exec(ctx, `update tasks set root_id = $2 where id = $1`, t.ID, r.Root); err != nil {
+			return Moved{}, wrap("return task", err)
+		}
+		t.RootID = &r.Root
+	}
 	if t.Round >= pipeline.Rounds() {
 		b := Block{Actor: r.Actor, Code: CodeRoundsExhausted, Reason: roundsReason(t, r)}
 		m, err := s.blockTx(ctx, tx, t, b)

@@ -400,3 +400,20 @@ func TestReads(t *testing.T) {
 		t.Errorf("%d events, %v", len(later), err)
 	}
 }
+
+// Whoever landed a task for a root that is away has its work: the next round is done there.
+func TestReturnedTaskGoesOnInTheRootThatHasItsWork(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	task := b.create()
+	b.move(b.mustClaim(KindStage), b.advance(task.At()))
+	away := uuid.New()
+	b.exec(`insert into roots (id, host, path) values ($1, 'away', '/away')`, away)
+	b.exec(`update tasks set root_id = $1`, away)
+	l := b.mustClaim(KindMerge)
+	b.move(l, b.sendBack(b.get(task.ID).At(), Return{Gate: flow.BranchMergeable, Reason: "red", Root: b.worker.RootID}))
+	got, job := b.get(task.ID), b.job(task.ID)
+	if got.Stage != flow.Development || got.RootID == nil || *got.RootID != b.worker.RootID || job.PinnedRoot == nil || *job.PinnedRoot != b.worker.RootID {
+		t.Errorf("task %+v, job %+v", got, job)
+	}
+}

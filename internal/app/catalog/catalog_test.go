@@ -45,7 +45,7 @@ func TestLoadFile(t *testing.T) {
 }
 
 const twoRepos = `repos:
-  - {name: demo, path: /srv/demo, test: make test, setup: make deps}
+  - {name: demo, path: /srv/demo, test: make test, setup: make deps, batch: 8}
   - {name: other, path: /srv/other, test: none, land: manual}
 agents:
   coder: {preset: command, command: ./agent}
@@ -77,7 +77,7 @@ func TestPlanOfAConfiguredRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	const test = "(make deps) </dev/null && (make test)"
-	if p.Repo.Location != "/srv/demo" || !p.Land || p.Test == nil || p.Test.Command != test || p.Agents["coder"].Command.Shell != "./agent" {
+	if p.Repo.Location != "/srv/demo" || p.Home || p.Batch != 8 || p.Method != "fast-forward" || !p.Land || p.Test == nil || p.Test.Command != test || p.Agents["coder"].Command.Shell != "./agent" {
 		t.Errorf("plan %+v", p)
 	}
 	// The stage's gate and the landing's test are the same definition, so that one's evidence serves the other.
@@ -100,7 +100,7 @@ func TestPlanOfATaskThatBringsItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := c.Plan(t.Context(), task.Task{Repo: "x", Overrides: own})
-	if err != nil || p.Repo.Location != "/src/x" || p.Agents[adhocAgent].Command.Shell != "./mine" || p.Agents[adhocAgent].Timeout.Seconds() != 90 {
+	if err != nil || p.Repo.Location != "/src/x" || p.Agents[adhocAgent].Command.Shell != "./mine" || p.Agents[adhocAgent].Timeout.Seconds() != 90 || !p.Home || p.Batch != 1 {
 		t.Errorf("plan %+v, %v", p, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"orch/internal/config/orchyaml"
 	"orch/internal/forge"
 	"orch/internal/gate"
-	"orch/internal/merge"
+	"orch/internal/git"
 	"orch/internal/task"
 	"orch/internal/task/flow"
 )
@@ -47,7 +47,9 @@ type Plan struct {
 	Setup  string
 	Test   *gate.Definition // nil: landing without a test was asked for
 	Method string
+	Batch  int // how many may be tested and landed together
 	Land   bool
+	Home   bool // only the task's own data root knows the repository
 }
 
 // Plan says how t is to be done.
@@ -75,7 +77,7 @@ func (c *Catalog) adhocPlan(ctx context.Context, t task.Task, own Adhoc) (Plan, 
 	p := Plan{
 		Limits: limitsOf(file.Budgets),
 		Repo:   forge.Repo{Name: t.Repo, Location: own.Path, Base: t.BaseBranch},
-		Setup:  own.Setup, Method: merge.MethodFastForward, Land: c.gated.Repo(t.Repo), Agents: map[string]orchyaml.Agent{},
+		Setup:  own.Setup, Method: string(git.FastForward), Batch: 1, Land: c.gated.Repo(t.Repo), Home: true, Agents: map[string]orchyaml.Agent{},
 	}
 	name := adhocAgent
 	if own.Agent != "" {
@@ -117,7 +119,7 @@ func (c *Catalog) filePlan(ctx context.Context, t task.Task) (Plan, error) {
 	}
 	p := Plan{
 		Repo:  forge.Repo{Name: repo.Name, Location: repo.Path, Base: t.BaseBranch},
-		Setup: repo.Setup, Method: merge.MethodFastForward, Land: repo.Land == orchyaml.LandAuto && c.gated.Repo(repo.Name),
+		Setup: repo.Setup, Method: string(git.FastForward), Batch: repo.Batch, Land: repo.Land == orchyaml.LandAuto && c.gated.Repo(repo.Name),
 		Test: testGate(withSetup(repo.Setup, repo.Test)), Agents: map[string]orchyaml.Agent{},
 		Limits: limitsOf(file.Budgets), Pipeline: flow.Pipeline{Name: resolved.Name},
 	}

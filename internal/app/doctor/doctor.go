@@ -216,7 +216,7 @@ func examineConfig(cfg *config.Config, file *orchyaml.File) Finding {
 
 func examineRepo(ctx context.Context, program *gitcmd.Git, repo orchyaml.Repo) Finding {
 	name := "repository " + repo.Name
-	checked, err := local.New(program, nil).Check(ctx, forge.Repo{Name: repo.Name, Location: repo.Path, Base: repo.Base})
+	checked, err := local.New(program, local.Config{}).Check(ctx, forge.Repo{Name: repo.Name, Location: repo.Path, Base: repo.Base})
 	if problem, ok := errors.AsType[*forge.ProblemError](err); ok {
 		return Finding{name, Failed, problem.Message, problem.Hint}
 	}

@@ -29,8 +29,10 @@ const never = 100 * 365 * 24 * time.Hour
 type Config struct {
 	Pool  *pgxpool.Pool
 	Tasks *task.Store
-	Self  uuid.UUID // this process's own root, which is never looked at
-	Watch hostdead.Config
+	// OfferedTx says whether a task's work that is about to land is in its repository. nil = never.
+	OfferedTx func(ctx context.Context, tx pgx.Tx, taskID int64) (bool, error)
+	Self      uuid.UUID // this process's own root, which is never looked at
+	Watch     hostdead.Config
 	// Now is the boot clock; nil: the machine's.
 	Now    func() time.Duration
 	Logger *slog.Logger
@@ -115,7 +117,10 @@ func (h *Hosts) take(ctx context.Context, root uuid.UUID) error {
 	}
 	var failed []error
 	for _, id := range tasks {
-		_, err := h.cfg.Tasks.LeaveRoot(ctx, id, root, func(tx pgx.Tx) error { return ledger.GiveUpTx(ctx, tx, id, root) })
+		_, err := h.cfg.Tasks.LeaveRoot(ctx, id, root, task.Leaving{
+			OfferedTx: h.cfg.OfferedTx,
+			GiveUpTx:  func(ctx context.Context, tx pgx.Tx, id int64) error { return ledger.GiveUpTx(ctx, tx, id, root) },
+		})
 		switch {
 		case err == nil, errors.Is(err, task.ErrLeft):
 		case errors.Is(err, task.ErrLandingStarted):

@@ -36,6 +36,7 @@ type world struct {
 	other   uuid.UUID
 	task    int64
 	landing bool
+	offered bool
 	log     strings.Builder
 }
 
@@ -63,9 +64,11 @@ func newWorld(t *testing.T) *world {
 	grace := 60
 	w.run(&grace)
 	w.hosts = hosts.New(hosts.Config{
-		Pool: w.pool, Tasks: store, Self: self, Now: func() time.Duration { return w.now },
-		Watch:  hostdead.Config{After: after, Margin: time.Minute, Every: every},
-		Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
+		Pool: w.pool, Tasks: store, Self: self,
+		OfferedTx: func(context.Context, pgx.Tx, int64) (bool, error) { return w.offered, nil },
+		Now:       func() time.Duration { return w.now },
+		Watch:     hostdead.Config{After: after, Margin: time.Minute, Every: every},
+		Logger:    slog.New(slog.NewTextHandler(&w.log, nil)),
 	})
 	return w
 }
@@ -169,6 +172,19 @@ func TestALandingStaysWithItsHostAndIsToldOnce(t *testing.T) {
 	if said := w.log.String(); strings.Count(said, "stays with its dead host") != 1 {
 		t.Errorf("log:\n%s", said)
 	}
+}
+
+func TestALandingWhoseWorkIsOfferedIsTaken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.landing, w.offered = true, true
+	w.exec(`update tasks set stage = 'deploy'`)
+	w.exec(`update jobs set kind = 'merge', lane = 'merge', args = jsonb_set(args, '{stage}', '"deploy"')`)
+	w.watched(after + every)
+	w.bound(false)
+	w.is("its jobs", `select string_agg(kind || ' ' || state::text || coalesce(' ' || error_code, ''), ', ' order by id) from jobs`,
+		"merge cancelled host_dead, merge queued")
+	w.is("its place", `select stage || ' ' || round from tasks`, "deploy 1")
 }
 
 func TestAfterAnOutageOfTheDatabaseTheCountBeginsAnew(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"orch/internal/forge"
 	"orch/internal/git"
@@ -43,8 +44,16 @@ func New(cfg Config) *Places {
 	}
 }
 
-// Mirrors has the mirror of each repository.
-func (p *Places) Mirrors() Mirrors { return p.mirrors }
+// landingWait is how long a landing, which others of its target wait for, waits for a lock of the mirror. It rather makes
+// room and comes back than wait for a first fetch, or for a process that was stopped.
+const landingWait = 2 * time.Minute
+
+// Mirrors has the mirror of each repository, for landings.
+func (p *Places) Mirrors() Mirrors {
+	m := p.mirrors
+	m.locks = landingWait
+	return m
+}
 
 // Dir implements stage.Workspaces.
 func (p *Places) Dir(t task.Task) string {
@@ -71,10 +80,7 @@ func (p *Places) Prepare(ctx context.Context, t task.Task, keep bool) (stage.Wor
 	if err != nil {
 		return stage.Workspace{}, fmt.Errorf("find branch %s of %s: %w", t.BaseBranch, t.Location, err)
 	}
-	start, err := m.Ref(ctx, branchRef(t))
-	if errors.Is(err, git.ErrNoRef) {
-		start, err = base, nil
-	}
+	start, err := p.start(ctx, m, t, base)
 	if err != nil {
 		return stage.Workspace{}, err
 	}
@@ -96,6 +102,35 @@ func (p *Places) Prepare(ctx context.Context, t task.Task, keep bool) (stage.Wor
 		return stage.Workspace{}, err
 	}
 	return stage.Workspace{Dir: w.Dir(), BaseCommit: base}, nil
+}
+
+// start is where the workspace begins. Where this mirror has nothing of the task's branch, its work may have been made in
+// another data root, and be in the repository because it was about to land there: what passed the gates is gone on with.
+func (p *Places) start(ctx context.Context, m *git.Mirror, t task.Task, base string) (string, error) {
+	branch, err := m.Ref(ctx, branchRef(t))
+	if err != nil && !errors.Is(err, git.ErrNoRef) {
+		return "", err
+	}
+	offered, failed := m.Offered(ctx, t.Key)
+	if failed != nil && !errors.Is(failed, git.ErrNoRef) {
+		return "", failed
+	}
+	switch {
+	case branch == "" && (offered == "" || offered != t.PassedCommit): // perhaps of another task, in another database
+		return base, nil
+	case branch != "" && branch != offered:
+		return branch, nil
+	case branch == "":
+		if err := m.SetRef(ctx, branchRef(t), offered, git.Absent); err != nil {
+			return "", err
+		}
+	}
+	// Its author may have to rebase it: it begins where it parted from the base.
+	fork, err := p.forkPoint(ctx, m, base, offered)
+	if err == nil && fork == "" {
+		fork = offered
+	}
+	return fork, err
 }
 
 // keep says whether an agent can go on in the workspace as it was left, and imports its branch.

@@ -60,7 +60,7 @@ func newSiteOf(t *testing.T, pool *pgxpool.Pool, source *testgit.Repo) *site {
 		t.Fatal(err)
 	}
 	return &site{
-		Places: New(Config{Root: data, Git: program, Forge: local.New(program, nil)}),
+		Places: New(Config{Root: data, Git: program, Forge: local.New(program, local.Config{})}),
 		task:   task.Task{ID: 1, Key: "demo-1", Repo: "demo", Location: source.Dir, Branch: "orch/demo-1", BaseBranch: "main"},
 	}
 }

@@ -142,5 +142,28 @@ func (p *Places) Remove(ctx context.Context, t task.Task) error {
 	if err := git.RemoveAll(p.checkouts(t)); err != nil {
 		return fmt.Errorf("remove checkouts: %w", err)
 	}
-	return nil
+	return p.removeLanding(ctx, m, t)
+}
+
+// removeLanding removes what a landing of the task left. That of a task which hasn't ended is gone on with, here or in the
+// data root that it is in by now.
+func (p *Places) removeLanding(ctx context.Context, m *git.Mirror, t task.Task) error {
+	elsewhere := t.RootID != nil && *t.RootID != p.root.ID()
+	if !t.State.Ended() && !elsewhere {
+		return nil
+	}
+	refs := []string{git.HeadPrefix + t.Key, git.LandPrefix + t.Key}
+	for _, ref := range refs {
+		if err := m.DeleteRef(ctx, ref, ""); err != nil {
+			return err
+		}
+	}
+	if !t.State.Ended() {
+		return nil
+	}
+	err := p.forge.Unpublish(ctx, repoOf(t), refs...)
+	if problem, is := errors.AsType[*forge.ProblemError](err); is && problem.Code.Class() == forge.Operator {
+		return nil // a repository that isn't there any more, say: nothing in it is in anybody's way
+	}
+	return err
 }

@@ -74,7 +74,7 @@ func AddRepository(ctx context.Context, cfg *config.Config, n NewRepository) (Ad
 	if err != nil {
 		return AddedRepository{}, err
 	}
-	checked, err := local.New(program, nil).Check(ctx, forge.Repo{Location: n.Path, Base: n.Base})
+	checked, err := local.New(program, local.Config{}).Check(ctx, forge.Repo{Location: n.Path, Base: n.Base})
 	if problem, ok := errors.AsType[*forge.ProblemError](err); err != nil && (!ok || !problem.Code.HindersOnlyLanding()) {
 		return AddedRepository{}, err
 	}

@@ -230,7 +230,8 @@ func (a Snapshot) fillMerges(ctx context.Context, q *api.Queue) error {
 		position[w.TaskID] = w.Position
 		q.MergeQueue = append(q.MergeQueue, api.QueueMerge{
 			Repo: w.Repo, Target: w.Target, Task: w.Task, Position: w.Position, Step: w.Step, Attempt: w.Tries,
-			LastError: w.LastError, NextLookAt: w.NextLookAt,
+			LastError: w.LastError, NextLookAt: w.NextLookAt, Branch: w.Branch, Method: w.Method, Base: w.Base, Head: w.Head, Land: w.Land,
+			Group: w.Group,
 		})
 	}
 	leases, err := a.Leases.Leases(ctx)

@@ -74,7 +74,7 @@ func sourcesOn(t *testing.T, pool *pgxpool.Pool, gated ...string) (sources view.
 		t.Fatal(err)
 	}
 	return view.Sources{
-		Catalog: known, Forge: local.New(program, nil), Jobs: queue.New(pool, queue.Config{}), Tasks: store, Runs: runs,
+		Catalog: known, Forge: local.New(program, local.Config{}), Jobs: queue.New(pool, queue.Config{}), Tasks: store, Runs: runs,
 		Leases: lease.NewStore(pool, lease.Config{}), Usage: usage.NewStore(pool),
 	}, auto
 }

@@ -69,7 +69,7 @@ func WaitsFor(j *api.Job, paused []api.Pause) string {
 	phase := orZero(j.Phase)
 	agent, isAgent := strings.CutPrefix(phase, "agent_paused:")
 	switch {
-	case isAgent && len(paused) > 0, phase == "":
+	case isAgent && len(paused) > 0, phase == "", strings.HasPrefix(phase, "repo_paused:"):
 		return ""
 	case isAgent:
 		return "Agent " + terminal.Printable(agent) + ", which was paused, is to begin it."
@@ -79,6 +79,8 @@ func WaitsFor(j *api.Job, paused []api.Pause) string {
 		return "The quota of its agent is used up."
 	case phase == "rate_limited":
 		return "Its agent was asked to slow down."
+	case phase == "merge_lease":
+		return "It waits for its turn to land (`orch queue` shows the line, and who holds the lease)."
 	case phase == "disk_space":
 		return "It waits for room on the disk."
 	case phase == "run_elsewhere":

@@ -53,6 +53,8 @@ func TestWhy(t *testing.T) {
 		"agent resumed":   {api.TaskDetail{Task: active, Job: waiting("agent_paused:coder")}, []string{"Agent coder, which was paused, is to begin it."}, "agent_paused"},
 		"over the budget": {api.TaskDetail{Task: active, Job: waiting("budget_day")}, []string{"Today's budget is used up: it goes on at 00:00 UTC", "`orch agent list`"}, "budget_day"},
 		"no room":         {api.TaskDetail{Task: active, Job: waiting("disk_space")}, []string{"It waits for room on the disk."}, "disk_space"},
+		"in line":         {api.TaskDetail{Task: active, Job: waiting("merge_lease")}, []string{"It waits for its turn to land", "`orch queue`"}, "merge_lease"},
+		"landing frozen":  {api.TaskDetail{Task: active, Job: waiting("repo_paused:demo"), Paused: pauses[1:]}, []string{"repository demo was paused", "by api: freeze"}, "repo_paused"},
 		"another wait":    {api.TaskDetail{Task: active, Job: waiting("gate_run_timeout")}, []string{"It waits for gate run timeout."}, "_"},
 		"due":             {api.TaskDetail{Task: active, Job: queued(0)}, []string{"waits for a free slot in lane agents"}, "paused"},
 		"not due":         {api.TaskDetail{Task: active, Job: failed}, []string{"agent_failed: exit code 3", "looked at again in 59m"}, "and more"},

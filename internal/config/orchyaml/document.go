@@ -27,6 +27,7 @@ type repoYAML struct {
 	Setup    string `yaml:"setup"`
 	Test     string `yaml:"test"`
 	Land     string `yaml:"land"`
+	Batch    any    `yaml:"batch"`
 }
 
 type budgetsYAML struct {

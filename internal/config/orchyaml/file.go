@@ -22,6 +22,9 @@ const (
 	StageDeploy       = "deploy"
 	stageDevelopment  = "development"
 	MethodFastForward = "fast-forward"
+	MethodRebase      = "rebase"
+	MethodMerge       = "merge"
+	MethodSquash      = "squash"
 
 	GateCommits         = "commits"
 	GateCommand         = "command"
@@ -32,6 +35,7 @@ const (
 
 	defaultBase    = "main"
 	defaultTimeout = time.Hour
+	maxBatch       = 64
 )
 
 // File is orch.yaml, checked and with its defaults filled in.
@@ -55,6 +59,7 @@ type Repo struct {
 	Setup    string // command that prepares a checkout; may be empty
 	Test     string // command that decides whether a commit may land; empty when the file says none
 	Land     string // LandAuto or LandManual
+	Batch    int    // how many changes may be tested and landed together
 }
 
 // Pipeline is the way of a task through its stages.

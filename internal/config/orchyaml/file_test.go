@@ -25,6 +25,7 @@ repos:
     setup: make deps
     test: make test
     land: manual
+    batch: 8
   - {name: plain, path: /srv/plain, test: none}
 agents:
   coder: {preset: command, command: my-agent --yes, timeout: 45m, stall_timeout: 10m, env: [KEY], set: {MODE: fast}}
@@ -34,7 +35,7 @@ pipelines:
     - {stage: development, agent: coder, prompt: dev.md, gates: [commits, {command: make lint, timeout: 5m}]}
     - {stage: review, agent: reviewer, gates: [command]}
     - {stage: testing, gates: [{command: make slow}], on_fail: review}
-    - {stage: deploy, gates: [branch_mergeable], method: fast-forward}
+    - {stage: deploy, gates: [branch_mergeable], method: squash}
 `
 
 func TestWholeFile(t *testing.T) {
@@ -50,9 +51,9 @@ func TestWholeFile(t *testing.T) {
 	}
 	demo := orchyaml.Repo{
 		Name: "demo", Forge: "local", Path: filepath.Join(dir, "git", "demo"), Base: "trunk", Pipeline: "careful",
-		Setup: "make deps", Test: "make test", Land: "manual",
+		Setup: "make deps", Test: "make test", Land: "manual", Batch: 8,
 	}
-	plain := orchyaml.Repo{Name: "plain", Forge: "local", Path: "/srv/plain", Base: "main", Pipeline: "default", Land: "auto"}
+	plain := orchyaml.Repo{Name: "plain", Forge: "local", Path: "/srv/plain", Base: "main", Pipeline: "default", Land: "auto", Batch: 1}
 	if !reflect.DeepEqual(file.Repos, []orchyaml.Repo{demo, plain}) {
 		t.Errorf("repos %+v", file.Repos)
 	}
@@ -81,7 +82,7 @@ func TestWholeFile(t *testing.T) {
 		"development by coder [commits command(make lint 5m0s)] back to development",
 		"review by reviewer [command(make test)] back to development",
 		"testing by nobody [command(make slow)] back to review",
-		"deploy by nobody [branch_mergeable] back to development fast-forward",
+		"deploy by nobody [branch_mergeable] back to development squash",
 	}
 	if !reflect.DeepEqual(got, wantStages) {
 		t.Errorf("stages %q", got)

@@ -16,6 +16,10 @@ func stageNames() []string {
 
 func gateNames() []string { return []string{GateCommits, GateCommand, GateBranchMergeable} }
 
+func methods() []string {
+	return []string{MethodFastForward, MethodRebase, MethodMerge, MethodSquash}
+}
+
 func (r *resolver) pipelines() {
 	for _, name := range slices.Sorted(maps.Keys(r.doc.data.Pipelines)) {
 		raw := r.doc.data.Pipelines[name]
@@ -66,7 +70,7 @@ func (r *resolver) deploy(pipeline string, i int, raw stageYAML, stage *Stage) {
 		r.at("pipelines", pipeline, i, "gates")("deploy takes the gates [%s] and no other: nothing lands without it, the repository's test runs "+
 			"on what will land, and every other gate belongs to an earlier stage", GateBranchMergeable)
 	}
-	stage.Method = r.choice(raw.Method, MethodFastForward, []string{MethodFastForward}, "pipelines", pipeline, i, "method")
+	stage.Method = r.choice(raw.Method, MethodFastForward, methods(), "pipelines", pipeline, i, "method")
 }
 
 func (r *resolver) work(pipeline string, i int, raw stageYAML, stage *Stage) {

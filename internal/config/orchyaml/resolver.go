@@ -86,6 +86,7 @@ func (r *resolver) repo(i int, raw repoYAML) Repo {
 		Setup:    raw.Setup,
 		Test:     raw.Test,
 		Land:     r.choice(raw.Land, LandAuto, []string{LandAuto, LandManual}, "repos", i, "land"),
+		Batch:    r.batch(i, raw),
 	}
 	if repo.Base == "" {
 		repo.Base = defaultBase
@@ -110,6 +111,19 @@ func (r *resolver) repo(i int, raw repoYAML) Repo {
 		r.at("repos", i, "pipeline")("repository %s: %v", raw.Name, err)
 	}
 	return repo
+}
+
+// batch is how many changes of a repository may be tested and landed together.
+func (r *resolver) batch(i int, raw repoYAML) int {
+	if raw.Batch == nil {
+		return 1
+	}
+	n, is := raw.Batch.(uint64)
+	if !is || n < 1 || n > maxBatch {
+		r.at("repos", i, "batch")("repository %s: batch must be from 1 to %d, and it says %s", raw.Name, maxBatch, written(raw.Batch))
+		return 1
+	}
+	return int(n)
 }
 
 func (r *resolver) repoPath(i int, raw repoYAML) string {

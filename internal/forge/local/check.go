@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"orch/internal/forge"
+	"orch/internal/forge/local/indexlock"
 )
 
 // Check says whether orch could land on the repository now.
@@ -84,27 +85,39 @@ func unfinished(c checkout, branch string) string {
 // clean refuses a checkout with changes that weren't committed, or whose index is in use.
 func (l *Local) clean(ctx context.Context, c checkout, branch string) error {
 	lock := filepath.Join(c.gitDir, "index.lock")
-	if _, err := os.Lstat(lock); err == nil && !oursAndStale(lock) {
+	if _, err := os.Lstat(lock); err == nil && !indexlock.Stale(lock) {
 		return locked(lock)
 	}
 	flags, err := l.filterFlags(ctx, c.gitDir)
 	if err != nil {
 		return err
 	}
-	args := slices.Concat(flags, []string{"status", "--porcelain=v1", "-z", "--untracked-files=no", "--ignore-submodules=dirty", "--no-renames"})
+	args := slices.Concat(flags, []string{"status", "--porcelain=v2", "-z", "--untracked-files=no", "--ignore-submodules=dirty", "--no-renames"})
 	out, err := l.git.RunTree(ctx, c.gitDir, c.workTree, "", nil, args...)
 	if err != nil {
 		return fmt.Errorf("look for changes in %s: %w", c.workTree, translate(err))
 	}
-	entries := splitNUL(out)
-	if len(entries) == 0 {
+	changed := changedPaths(splitNUL(out))
+	if len(changed) == 0 {
 		return nil
 	}
-	for i, e := range entries {
-		entries[i] = e[min(3, len(e)):]
-	}
 	return problem(forge.CodeDirty, "commit or stash them, or check out another branch there",
-		"%s has %s checked out with uncommitted changes: %s", c.workTree, branch, some(entries))
+		"%s has %s checked out with uncommitted changes: %s", c.workTree, branch, some(changed))
+}
+
+// changedPaths are the paths in entries of git status. A submodule that isn't at the commit that is linked doesn't count:
+// no landing touches it, and after one that moved the link it is so until its owner lets it follow.
+func changedPaths(entries []string) []string {
+	var paths []string
+	for _, e := range entries {
+		meta := strings.Fields(e) // kind, state in index and work tree, state of the submodule
+		if len(meta) < 3 || meta[0] == "1" && meta[1] == ".M" && strings.HasPrefix(meta[2], "S") {
+			continue
+		}
+		fields := strings.SplitN(e, " ", map[string]int{"1": 9, "u": 11}[meta[0]]) // the path is the last
+		paths = append(paths, fields[len(fields)-1])
+	}
+	return paths
 }
 
 // lfsFilter is the one filter that orch runs, in git-lfs's own words, never the repository's.

@@ -90,7 +90,7 @@ func newLocal(t *testing.T) *local.Local {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return local.New(g, nil)
+	return local.New(g, local.Config{})
 }
 
 func TestCheckFinds(t *testing.T) {

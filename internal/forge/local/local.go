@@ -1,4 +1,3 @@
-// Package local lands on git repositories of this machine, bare or with a checkout.
 package local
 
 import (
@@ -18,20 +17,44 @@ type Runner interface {
 	RunHolding(ctx context.Context, lock *os.File, gitDir, workTree, index string, stdin []byte, args ...string) (stdout []byte, err error)
 }
 
+// Config is what a Local may be given.
+type Config struct {
+	Logger *slog.Logger       // nil discards
+	At     func(point string) // called between the steps of a landing and of what follows it; nil = nobody is
+}
+
 // Local is the forge of repositories that are directories on this machine.
 type Local struct {
 	git   Runner
 	log   *slog.Logger
+	at    func(point)
 	euid  int
 	owner func(path string) (uid int, err error)
 }
 
-// New makes a Local; a nil logger discards.
-func New(git Runner, log *slog.Logger) *Local {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+// point is a place between two steps, at which a crash is tried.
+type point string
+
+// The points.
+const (
+	pointChecked       point = "local:checked"        // nothing stands in the way of the landing
+	pointCopied        point = "local:copied"         // the repository has its commits
+	pointSwapped       point = "local:swapped"        // the target has moved
+	pointRefreshLocked point = "local:refresh_locked" // orch has the checkout's index.lock
+	pointRefreshTree   point = "local:refresh_tree"   // the checkout's files are as landed, its index isn't
+	pointRefreshed     point = "local:refreshed"      // the checkout has followed
+)
+
+// New makes a Local.
+func New(git Runner, cfg Config) *Local {
+	l := &Local{git: git, log: cfg.Logger, at: func(point) {}, euid: os.Geteuid(), owner: ownerOf}
+	if l.log == nil {
+		l.log = slog.New(slog.DiscardHandler)
 	}
-	return &Local{git: git, log: log, euid: os.Geteuid(), owner: ownerOf}
+	if cfg.At != nil {
+		l.at = func(p point) { cfg.At(string(p)) }
+	}
+	return l
 }
 
 var _ forge.Forge = (*Local)(nil)

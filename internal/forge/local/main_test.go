@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	g, err := gitcmd.New(context.Background(), gitcmd.Config{})
 	if err == nil {
 		args := os.Args[len(os.Args)-3:]
-		err = local.New(g, nil).Refresh(context.Background(), forge.Repo{Location: args[0]}, "main", args[1], args[2])
+		err = local.New(g, local.Config{}).Refresh(context.Background(), forge.Repo{Location: args[0]}, "main", args[1], args[2])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -52,7 +52,7 @@ func setup(tb testing.TB, target *testgit.Repo) *fixture {
 		tb.Fatal(err)
 	}
 	dir := tb.TempDir()
-	f := &fixture{local: local.New(g, nil), target: target, repo: forge.Repo{Name: "r", Location: target.Dir}}
+	f := &fixture{local: local.New(g, local.Config{}), target: target, repo: forge.Repo{Name: "r", Location: target.Dir}}
 	f.old = target.Git("rev-parse", "refs/heads/main")
 	if f.mirror, err = git.OpenMirror(tb.Context(), g, filepath.Join(dir, "mirror")); err != nil {
 		tb.Fatal(err)
@@ -74,7 +74,7 @@ func (f *fixture) commit(tb testing.TB, files map[string]string) string {
 }
 
 func (f *fixture) landing(to string) forge.Landing {
-	return forge.Landing{Mirror: f.mirror.Dir(), Ref: "refs/orch/land/k", Base: "main", Old: f.old, New: to, Key: "k"}
+	return forge.Landing{Mirror: f.mirror.Dir(), Base: "main", Old: f.old, New: to, Key: "k"}
 }
 
 func (f *fixture) land(t *testing.T, to string) error {

@@ -11,41 +11,56 @@ import (
 	"orch/internal/lfs"
 )
 
-// Publish copies a ref below refs/orch/, or a branch below orch/, from a mirror.
-func (l *Local) Publish(ctx context.Context, repo forge.Repo, mirrorDir, ref string) error {
-	r, err := l.openFor(repo, ref)
+// salvages are the refs of which none ever takes another's place.
+const salvages = "refs/orch/salvage/"
+
+// Publish copies refs below refs/orch/, or branches below orch/, from a mirror: those that may take another's place by one
+// fetch, each salvage by itself.
+func (l *Local) Publish(ctx context.Context, repo forge.Repo, mirrorDir string, refs ...string) error {
+	r, err := l.openFor(repo, refs)
 	if err != nil {
 		return err
 	}
-	if err := l.carry(ctx, r, mirrorDir, ref); err != nil {
-		return fmt.Errorf("publish %s: %w", ref, err)
+	var specs []string
+	for _, ref := range refs {
+		if err := l.carry(ctx, r, mirrorDir, ref); err != nil {
+			return fmt.Errorf("publish %s: %w", ref, err)
+		}
+		if !strings.HasPrefix(ref, salvages) {
+			specs = append(specs, "+"+ref+":"+ref)
+		} else if err := l.publishOnce(ctx, r, mirrorDir, ref); err != nil {
+			return fmt.Errorf("publish %s: %w", ref, err)
+		}
 	}
-	if strings.HasPrefix(ref, "refs/orch/salvage/") {
-		err = l.publishOnce(ctx, r, mirrorDir, ref)
-	} else {
-		err = l.fetch(ctx, r, mirrorDir, "+"+ref+":"+ref)
+	if len(specs) == 0 {
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("publish %s: %w", ref, err)
+	if err := l.fetch(ctx, r, mirrorDir, specs...); err != nil {
+		return fmt.Errorf("publish %s: %w", strings.Join(refs, ", "), err)
 	}
 	return nil
 }
 
-// Unpublish removes a ref that Publish made.
-func (l *Local) Unpublish(ctx context.Context, repo forge.Repo, ref string) error {
-	r, err := l.openFor(repo, ref)
-	if err != nil {
+// Unpublish removes refs that Publish made.
+func (l *Local) Unpublish(ctx context.Context, repo forge.Repo, refs ...string) error {
+	r, err := l.openFor(repo, refs)
+	if err != nil || len(refs) == 0 {
 		return err
 	}
-	if _, err := l.git.Run(ctx, r.gitDir, nil, "update-ref", "--no-deref", "-d", ref); err != nil {
-		return fmt.Errorf("unpublish %s: %w", ref, translate(err))
+	deletes := "delete " + strings.Join(refs, "\ndelete ") + "\n"
+	if _, err := l.git.Run(ctx, r.gitDir, []byte(deletes), "update-ref", "--no-deref", "--stdin"); err != nil {
+		return fmt.Errorf("unpublish %s: %w", strings.Join(refs, ", "), translate(err))
 	}
 	return nil
 }
 
-func (l *Local) openFor(repo forge.Repo, ref string) (*repository, error) {
-	if !strings.HasPrefix(ref, "refs/orch/") && !strings.HasPrefix(ref, "refs/heads/orch/") {
-		return nil, problem(forge.CodeRefused, "", "orch publishes only below refs/orch/ and refs/heads/orch/, not %q", ref)
+// openFor is openOwn for writing refs that are orch's.
+func (l *Local) openFor(repo forge.Repo, refs []string) (*repository, error) {
+	for _, ref := range refs {
+		below := func(prefix string) bool { return strings.HasPrefix(ref, prefix) }
+		if !below("refs/orch/") && !below("refs/heads/orch/") || below(claimPrefix) || strings.ContainsAny(ref, " \t\n\x00") {
+			return nil, problem(forge.CodeRefused, "", "orch publishes only below refs/orch/ and refs/heads/orch/, not %q", ref)
+		}
 	}
 	return l.openOwn(repo.Location)
 }
@@ -108,7 +123,7 @@ func (l *Local) create(ctx context.Context, r *repository, ref, commit string) e
 	if failed == nil {
 		return nil
 	}
-	now, err := l.at(ctx, r, ref)
+	now, err := l.commitAt(ctx, r, ref)
 	switch {
 	case err != nil:
 		return err
@@ -122,7 +137,7 @@ func (l *Local) create(ctx context.Context, r *repository, ref, commit string) e
 
 // add makes a ref, or moves one along to what has all of it.
 func (l *Local) add(ctx context.Context, r *repository, ref, commit string) error {
-	now, err := l.at(ctx, r, ref)
+	now, err := l.commitAt(ctx, r, ref)
 	if err != nil {
 		return err
 	}
@@ -139,8 +154,8 @@ func (l *Local) add(ctx context.Context, r *repository, ref, commit string) erro
 	return translate(l.move(ctx, r, ref, commit, now))
 }
 
-// at is what a ref is at, or "".
-func (l *Local) at(ctx context.Context, r *repository, ref string) (string, error) {
+// commitAt is what a ref is at, or "".
+func (l *Local) commitAt(ctx context.Context, r *repository, ref string) (string, error) {
 	out, err := l.git.Run(ctx, r.gitDir, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref)
 	if err != nil && exitCode(err) != 1 {
 		return "", fmt.Errorf("read %s: %w", ref, err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"orch/internal/forge"
+	"orch/internal/forge/local/indexlock"
 )
 
 // Refresh lets every work tree that has target checked out follow its move from old to new. Untracked files stay.
@@ -46,11 +47,16 @@ func (l *Local) follow(ctx context.Context, r *repository, c checkout, target, o
 	if now != to {
 		return l.overtaken(ctx, c, now, old)
 	}
-	lock, err := takeIndexLock(filepath.Join(c.gitDir, "index.lock"))
+	path := filepath.Join(c.gitDir, "index.lock")
+	lock, err := indexlock.Take(path)
+	if errors.Is(err, indexlock.ErrHeld) {
+		return locked(path)
+	}
 	if err != nil {
 		return err
 	}
-	defer lock.release()
+	defer lock.Release()
+	l.at(pointRefreshLocked)
 	f := follower{l: l, c: c, lock: lock, index: filepath.Join(c.gitDir, "orch-index"), old: old, to: to}
 	defer func() { _ = os.Remove(f.index) }()
 	return f.run(ctx)
@@ -73,7 +79,7 @@ func (l *Local) overtaken(ctx context.Context, c checkout, now, old string) erro
 type follower struct {
 	l       *Local
 	c       checkout
-	lock    *indexLock
+	lock    *indexlock.Lock
 	index   string
 	flags   []string // say which filters run
 	old, to string
@@ -104,12 +110,17 @@ func (f *follower) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return os.Rename(f.index, filepath.Join(f.c.gitDir, "index"))
+	f.l.at(pointRefreshTree)
+	if err := os.Rename(f.index, filepath.Join(f.c.gitDir, "index")); err != nil {
+		return err
+	}
+	f.l.at(pointRefreshed)
+	return nil
 }
 
 func (f *follower) git(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	all := append(append([]string(nil), f.flags...), args...)
-	return f.l.git.RunHolding(ctx, f.lock.file, f.c.gitDir, f.c.workTree, f.index, stdin, all...)
+	return f.l.git.RunHolding(ctx, f.lock.File(), f.c.gitDir, f.c.workTree, f.index, stdin, all...)
 }
 
 // resume goes on after a run that was killed while it wrote files: what is as in new already is told to the index, what
@@ -255,4 +266,19 @@ func (l *Local) changes(ctx context.Context, gitDir, old, to string) ([]change, 
 		changes = append(changes, change{status: meta[4][0], mode: meta[1], id: meta[3], path: fields[i+1]})
 	}
 	return changes, nil
+}
+
+// copyFile copies a file; one that isn't there leaves none.
+func copyFile(from, to string) error {
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	content, err := os.ReadFile(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o644) //nolint:gosec // as git makes it
 }

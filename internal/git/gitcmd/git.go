@@ -32,6 +32,8 @@ type Config struct {
 	Program string
 	// Timeout bounds a single call; zero means DefaultTimeout.
 	Timeout time.Duration
+	// At is called before and after each run with git:SUBCOMMAND:before and git:SUBCOMMAND:after; nil = nobody is.
+	At func(point string)
 	// Logger gets what an operator would want to know of the repositories; nil discards it.
 	Logger *slog.Logger
 }
@@ -41,6 +43,7 @@ type Git struct {
 	program string
 	timeout time.Duration
 	log     *slog.Logger
+	at      func(point string)
 	env     []string
 	version string
 	statfs  func(dir string, fs *syscall.Statfs_t) error
@@ -56,9 +59,12 @@ func New(ctx context.Context, cfg Config) (*Git, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the git program: %w", err)
 	}
-	g := &Git{program: program, timeout: cfg.Timeout, log: cfg.Logger, env: environment(os.Getenv("PATH")), statfs: syscall.Statfs}
+	g := &Git{program: program, timeout: cfg.Timeout, log: cfg.Logger, at: cfg.At, env: environment(os.Getenv("PATH")), statfs: syscall.Statfs}
 	if g.timeout <= 0 {
 		g.timeout = DefaultTimeout
+	}
+	if g.at == nil {
+		g.at = func(string) {}
 	}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
@@ -132,7 +138,9 @@ func (g *Git) Do(ctx context.Context, c Call) ([]byte, error) {
 	// SIGTERM first: git then removes its lock files.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = killGrace
+	g.at("git:" + subcommand(c.Args) + ":before")
 	err := cmd.Run()
+	g.at("git:" + subcommand(c.Args) + ":after")
 	if cause := context.Cause(ctx); cause != nil && err != nil {
 		if cmd.Process != nil {
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)

@@ -41,6 +41,20 @@ func TestRunIsIsolated(t *testing.T) {
 	}
 }
 
+func TestRunTellsBeforeAndAfterEachCommand(t *testing.T) {
+	t.Parallel()
+	var points []string
+	g := must[*gitcmd.Git](t)(gitcmd.New(t.Context(), gitcmd.Config{At: func(point string) { points = append(points, point) }}))
+	points = nil
+	_, _ = g.Run(t.Context(), "", nil, "-c", "a.b=c", "config", "--list")
+	if _, err := g.Run(t.Context(), "/nowhere", nil, "show-ref"); err == nil {
+		t.Error("there is a repository nowhere")
+	}
+	if got := strings.Join(points, " "); got != "git:config:before git:config:after git:show-ref:before git:show-ref:after" {
+		t.Errorf("called with %s", got)
+	}
+}
+
 // The one filter whose name is known: whatever a repository says of it, it runs nothing.
 func TestLFSIsOverruled(t *testing.T) {
 	t.Parallel()

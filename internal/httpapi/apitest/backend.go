@@ -253,6 +253,20 @@ func (b *Backend) AnswerTask(_ context.Context, key, _, answer string) (api.Task
 	return *task, nil
 }
 
+// RevertTask implements httpapi.Tasks.
+func (b *Backend) RevertTask(ctx context.Context, key, actor string) (api.Task, error) {
+	b.mu.Lock()
+	task, err := b.task(key)
+	b.mu.Unlock()
+	if err != nil {
+		return api.Task{}, err
+	}
+	if task.State != api.TaskDone {
+		return api.Task{}, httpapi.Conflict("task_not_landed", "the task hasn't landed")
+	}
+	return b.CreateTask(ctx, httpapi.NewTask{Repo: task.Repo, Title: "Revert " + key + ": " + task.Title, Source: actor})
+}
+
 // Salvages implements httpapi.Tasks: a task that is blocked has two.
 func (b *Backend) Salvages(_ context.Context, key string) ([]api.Salvage, error) {
 	b.mu.Lock()

@@ -45,8 +45,8 @@ func (s *Store) AcquireTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t Turn
 	}
 	if state.held() && !self {
 		taken = &Reclaimed{Lease: state.Lease, Reason: state.reason()}
-		if err := queue.AddCounterTx(ctx, tx, CounterReclaimed, 1); err != nil {
-			return nil, 0, nil, fmt.Errorf("count reclaimed merge lease: %w", err)
+		if err := s.takenTx(ctx, tx, *taken); err != nil {
+			return nil, 0, nil, err
 		}
 	}
 	got = &Right{store: s, job: l, repo: t.Repo, target: t.Target, attempt: t.Attempt}
@@ -64,17 +64,26 @@ func (s *Store) AcquireTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t Turn
 	return got, 1, taken, nil
 }
 
+// LockTx locks the lease's row, making it if need be, whoever holds it. Who changes the line of a target locks it first: then
+// nobody decides to wait behind, or to go on before, somebody who is just leaving.
+func (s *Store) LockTx(ctx context.Context, tx pgx.Tx, repo, target string) error {
+	if _, err := tx.Exec(ctx, `insert into merge_leases (repo, target, epoch) values ($1, $2, 1)
+		on conflict do nothing`, repo, target); err != nil {
+		return fmt.Errorf("make merge lease: %w", err)
+	}
+	if _, err := tx.Exec(ctx, `select from merge_leases where repo = $1 and target = $2 for update`,
+		repo, target); err != nil {
+		return fmt.Errorf("lock merge lease: %w", err)
+	}
+	return nil
+}
+
 // lockLeaseTx locks the lease's row, making it if need be, and reads it afterwards: in a statement of its own,
 // because one that waited for the lock would still see the jobs as they were before it waited.
 func (s *Store) lockLeaseTx(ctx context.Context, tx pgx.Tx, repo, target string) (leaseState, error) {
 	var none leaseState
-	if _, err := tx.Exec(ctx, `insert into merge_leases (repo, target, epoch) values ($1, $2, 1)
-		on conflict do nothing`, repo, target); err != nil {
-		return none, fmt.Errorf("make merge lease: %w", err)
-	}
-	if _, err := tx.Exec(ctx, `select from merge_leases where repo = $1 and target = $2 for update`,
-		repo, target); err != nil {
-		return none, fmt.Errorf("lock merge lease: %w", err)
+	if err := s.LockTx(ctx, tx, repo, target); err != nil {
+		return none, err
 	}
 	states, err := s.leaseStates(ctx, tx, `l.repo = $2 and l.target = $3`, repo, target)
 	if err != nil {

@@ -1,9 +1,13 @@
 package lease
 
 import (
+	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -163,5 +167,93 @@ func TestReclaimGoesOn(t *testing.T) {
 	})
 	if err == nil || len(reclaimed) != 1 || reclaimed[0].Repo != repoName {
 		t.Errorf("reclaimed %+v, %v", reclaimed, err)
+	}
+}
+
+// Each reclaim is told of in the transaction of its cause: what is written then stands exactly when the lease was taken.
+func TestReclaimTellsInItsTransaction(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(w *world, waiter *queue.Lease, second int64) error{
+		"at acquire": func(w *world, waiter *queue.Lease, second int64) error {
+			_, _, err := w.tryTake(waiter, second)
+			return err
+		},
+		"by the periodic look": func(w *world, _ *queue.Lease, _ int64) error {
+			_, err := w.store.Reclaim(t.Context(), func(Holder) Verdict { return Alive })
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, first, second, _, waiter, _ := two(t)
+			broken := errors.New("no alert can be written")
+			var told []Reclaimed
+			fail := true
+			w.store = NewStore(w.pool, Config{OnReclaimedTx: func(ctx context.Context, tx pgx.Tx, r Reclaimed) error {
+				told = append(told, r)
+				if fail {
+					return broken
+				}
+				return queue.AddCounterTx(ctx, tx, "told", 1)
+			}})
+			w.exec(`update merge_leases set renewed_at = renewed_at - interval '301 s'`)
+			if err := take(w, waiter, second); !errors.Is(err, broken) {
+				t.Fatalf("reclaimed with %v", err)
+			}
+			if got := w.text(`select task_id from merge_leases`); got != w.text(`select $1::bigint`, first) || w.text(`select total from counters where name = $1`, CounterReclaimed) != "" {
+				t.Errorf("the lease is task %s's although it couldn't be told", got)
+			}
+			fail = false
+			if err := take(w, waiter, second); err != nil {
+				t.Fatal(err)
+			}
+			if len(told) != 2 || told[1].TaskID != first || told[1].Reason != ReasonExpired {
+				t.Errorf("told %+v", told)
+			}
+			if got := w.text(`select total from counters where name = 'told'`); got != "1" {
+				t.Errorf("written %q times", got)
+			}
+		})
+	}
+}
+
+// However late a living holder's renewals come, up to the time to live less a beat, and whatever races with them, it keeps its
+// lease.
+func TestLivingHolderIsNeverReclaimed(t *testing.T) {
+	t.Parallel()
+	w, _, second, _, waiter, held := two(t)
+	const trials = 1000
+	ttl := w.store.TTL()
+	most := ttl - ttl/3
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	verdicts := []Verdict{Alive, Unknown}
+	for trial := range trials {
+		late := time.Duration(random.Int64N(int64(most)))
+		w.exec(`update merge_leases set renewed_at = clock_timestamp() - make_interval(secs => $1)`, late.Seconds())
+		verdict := verdicts[random.IntN(len(verdicts))]
+		var group sync.WaitGroup
+		group.Go(func() {
+			if err := held.Renew(t.Context()); err != nil {
+				t.Errorf("renew: %v", err)
+			}
+		})
+		group.Go(func() {
+			if reclaimed, err := w.store.Reclaim(t.Context(), func(Holder) Verdict { return verdict }); err != nil || len(reclaimed) > 0 {
+				t.Errorf("reclaimed %+v, %v", reclaimed, err)
+			}
+		})
+		if trial%10 == 0 {
+			if got, _, err := w.tryTake(waiter, second); err != nil || got != nil {
+				t.Errorf("granted %+v to a waiter, %v", got, err)
+			}
+		}
+		group.Wait()
+		if t.Failed() {
+			t.Fatalf("trial %d of seed %d, renewed %s late", trial, seed, late)
+		}
+	}
+	if got := w.text(`select epoch from merge_leases`); got != w.text(`select $1::bigint`, held.Epoch()) {
+		t.Errorf("epoch is %s", got)
 	}
 }

@@ -31,6 +31,21 @@ func (s *Store) aheadTx(ctx context.Context, tx pgx.Tx, t Turn, priority int) (i
 	return ahead, nil
 }
 
+// LineTx are the attempts that stand in line for a target, in its order and without one, at most limit. The caller has locked the
+// lease's row.
+func (s *Store) LineTx(ctx context.Context, tx pgx.Tx, repo, target string, without int64, limit int) ([]int64, error) {
+	rows, err := tx.Query(ctx, `select a.id`+inLine+` and a.id <> $4
+		order by a.step not in ('landing', 'landed'), -j.priority, a.id limit $5`, repo, target, s.ttl.Seconds(), without, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the merge line: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, fmt.Errorf("read the merge line: %w", err)
+	}
+	return ids, nil
+}
+
 // WakeTx makes the first in line (not counting one attempt) due now. Its job's row is skipped when somebody has
 // locked it: a waiter that is just deciding to snooze holds that lock while it waits for the lease's row, which the
 // caller has locked, and will see the lease free.

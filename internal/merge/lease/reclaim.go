@@ -82,16 +82,30 @@ func (s *Store) reclaim(ctx context.Context, seen leaseState, dead bool) (*Recla
 		if _, err := tx.Exec(ctx, freeLease+` where repo = $1 and target = $2`, seen.Repo, seen.Target); err != nil {
 			return fmt.Errorf("free merge lease: %w", err)
 		}
-		if err := queue.AddCounterTx(ctx, tx, CounterReclaimed, 1); err != nil {
-			return fmt.Errorf("count reclaimed merge lease: %w", err)
-		}
 		reclaimed = &Reclaimed{Lease: now.Lease, Reason: reason}
+		if err := s.takenTx(ctx, tx, *reclaimed); err != nil {
+			return err
+		}
 		return s.WakeTx(ctx, tx, seen.Repo, seen.Target, 0)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return reclaimed, nil
+}
+
+// takenTx counts and tells of a lease that is taken from its holder in tx.
+func (s *Store) takenTx(ctx context.Context, tx pgx.Tx, r Reclaimed) error {
+	if err := queue.AddCounterTx(ctx, tx, CounterReclaimed, 1); err != nil {
+		return fmt.Errorf("count reclaimed merge lease: %w", err)
+	}
+	if s.tell == nil {
+		return nil
+	}
+	if err := s.tell(ctx, tx, r); err != nil {
+		return fmt.Errorf("tell of reclaimed merge lease: %w", err)
+	}
+	return nil
 }
 
 // Warn tells an operator of a lease that was taken from its holder.

@@ -60,6 +60,19 @@ func (r *Right) Renew(ctx context.Context) error {
 	return nil
 }
 
+// RaiseTx lifts the lease's epoch above one that was seen elsewhere: what is bound to epochs outlasts a database that was
+// restored from an older copy. The right is lost by that; the next grant is above it.
+func (r *Right) RaiseTx(ctx context.Context, tx pgx.Tx, above int64) error {
+	if err := r.FenceTx(ctx, tx); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `update merge_leases set epoch = greatest(epoch, $3) + 1 where repo = $1 and target = $2`, r.repo, r.target, above)
+	if err != nil {
+		return fmt.Errorf("raise the epoch of the merge lease: %w", err)
+	}
+	return nil
+}
+
 // Keep renews every third of the time to live until ctx ends, and calls lost once when the lease is gone or when
 // it couldn't be renewed for so long that others may think so.
 func (r *Right) Keep(ctx context.Context, lost func(error)) {

@@ -40,6 +40,12 @@ type Waiting struct {
 	Tries      int
 	LastError  *string // a code
 	NextLookAt *time.Time
+	Branch     string
+	Method     string
+	Base       *string // the target's commit that it was prepared on
+	Head       *string // what its gates passed
+	Land       *string // what is tested, and lands
+	Group      *string // key of the task that leads its group; nil: it is alone
 }
 
 // Leases returns the merge leases that are held, by repository and target.
@@ -127,7 +133,8 @@ func (s *Store) Queue(ctx context.Context) ([]Waiting, error) {
 				coalesce(l.job_id = a.job_id, false) desc,
 				(a.last_error is not null and coalesce(a.next_look_at > clock_timestamp(), false)),
 				a.step not in ('landing', 'landed'), -j.priority, a.id)::integer as position,
-			a.step, a.tries, a.last_error, a.next_look_at
+			a.step, a.tries, a.last_error, a.next_look_at, a.branch, a.method, a.base_old as base, a.head_sha as head, a.land_sha as land,
+			(select key from merge_attempts g join tasks on tasks.id = g.task_id where g.id = a.group_id) as group
 		from merge_attempts a
 			join jobs j on j.id = a.job_id and j.state in ('queued', 'running')
 			join tasks t on t.id = a.task_id
@@ -142,4 +149,31 @@ func (s *Store) Queue(ctx context.Context) ([]Waiting, error) {
 		return nil, fmt.Errorf("read the merge queue: %w", err)
 	}
 	return waiting, nil
+}
+
+// Landed is what a task's landing did to its target.
+type Landed struct {
+	Base   string // the commit of the target before
+	Method string
+	Mates  []string // keys of the tasks that landed in the same move
+}
+
+// Landed tells how commit, which the task landed, came to its target; false when it wasn't orch that put it there.
+func (s *Store) Landed(ctx context.Context, taskID int64, commit string) (Landed, bool, error) {
+	rows, err := s.pool.Query(ctx, `
+		select a.base_old as base, a.method, array(select t.key from merge_attempts b join tasks t on t.id = b.task_id
+			where b.group_id = a.group_id and b.id <> a.id and b.step = 'finalised' and b.tip_sha = a.tip_sha order by t.id) as mates
+		from merge_attempts a where a.task_id = $1 and a.land_sha = $2 and a.step = 'finalised' and a.base_old is not null
+		order by a.id desc limit 1`, taskID, commit)
+	if err != nil {
+		return Landed{}, false, fmt.Errorf("look how task %d landed: %w", taskID, err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Landed])
+	if err != nil {
+		return Landed{}, false, fmt.Errorf("look how task %d landed: %w", taskID, err)
+	}
+	if len(found) == 0 {
+		return Landed{}, false, nil
+	}
+	return found[0], true, nil
 }

@@ -1,10 +1,12 @@
 package lease
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -15,6 +17,9 @@ const DefaultTTL = 300 * time.Second
 type Config struct {
 	TTL    time.Duration // 0 = DefaultTTL
 	Logger *slog.Logger
+
+	// OnReclaimedTx is told of each lease that is taken from its holder, in the transaction that takes it; may be nil.
+	OnReclaimedTx func(ctx context.Context, tx pgx.Tx, r Reclaimed) error
 }
 
 // Store owns the table merge_leases.
@@ -22,6 +27,7 @@ type Store struct {
 	pool *pgxpool.Pool
 	ttl  time.Duration
 	log  *slog.Logger
+	tell func(ctx context.Context, tx pgx.Tx, r Reclaimed) error
 }
 
 // NewStore returns a store on the database of pool.
@@ -32,7 +38,7 @@ func NewStore(pool *pgxpool.Pool, cfg Config) *Store {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Store{pool: pool, ttl: cfg.TTL, log: cfg.Logger}
+	return &Store{pool: pool, ttl: cfg.TTL, log: cfg.Logger, tell: cfg.OnReclaimedTx}
 }
 
 // TTL is how long a lease outlives its last renewal.

@@ -85,9 +85,18 @@ func (w *world) mustClaim() *queue.Lease {
 // take tries to acquire the merge lease for a task's job, whose attempt it opens.
 func (w *world) take(l *queue.Lease, task int64) (got *Right, position int) {
 	w.t.Helper()
+	got, position, err := w.tryTake(l, task)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return got, position
+}
+
+func (w *world) tryTake(l *queue.Lease, task int64) (got *Right, position int, err error) {
+	w.t.Helper()
 	ctx := context.Background()
 	turn := Turn{TaskID: task, Repo: repoName, Target: "main", Branch: w.branch(task)}
-	err := l.Tx(ctx, func(tx pgx.Tx) error {
+	err = l.Tx(ctx, func(tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `
 			insert into merge_attempts (task_id, job_id, job_epoch, repo, target, branch, method)
 			values ($1, $2, $3, $4, $5, $6, 'rebase')
@@ -100,10 +109,7 @@ func (w *world) take(l *queue.Lease, task int64) (got *Right, position int) {
 		got, position, _, err = w.store.AcquireTx(ctx, tx, l, turn)
 		return err
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return got, position
+	return got, position, err
 }
 
 // reap puts a running job back into the queue, due at once.

@@ -1,4 +1,6 @@
-package local
+// Package indexlock takes git's index.lock so that one whose holder was killed can be told from one that is in use. git
+// itself would take either for in use.
+package indexlock
 
 import (
 	"errors"
@@ -12,30 +14,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ErrHeld means that the lock isn't orch's, or that its holder is at work.
+var ErrHeld = errors.New("the index is locked")
+
 // lockContent is what an index.lock of orch's has in it; git's own has an index.
 const lockContent = "orch\n"
 
-// indexLock is git's index.lock, taken by orch. It is flocked too, so that one whose holder was killed can be told from
-// one that is in use: git would take either for in use. git processes that do orch's work share it.
-type indexLock struct {
+// Lock is git's index.lock, taken by orch. It is flocked too. git processes that do orch's work share it.
+type Lock struct {
 	file *os.File
 	path string
 }
 
-// takeIndexLock takes the lock, also over from a holder that was killed. One that isn't orch's is a problem that may pass.
-func takeIndexLock(path string) (*indexLock, error) {
+// Take takes the lock, also over from a holder that was killed. ErrHeld when that isn't so.
+func Take(path string) (*Lock, error) {
 	file, err := place(path)
 	if errors.Is(err, fs.ErrExist) {
 		if file = takeOver(path); file == nil {
-			return nil, locked(path)
+			return nil, fmt.Errorf("take %s: %w", path, ErrHeld)
 		}
 		err = nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("take %s: %w", path, err)
 	}
-	return &indexLock{file: file, path: path}, nil
+	return &Lock{file: file, path: path}, nil
 }
+
+// File is what processes that share the lock are to hold.
+func (l *Lock) File() *os.File { return l.file }
 
 // place makes the lock, flocked and with its content from the first moment that it has a name: one that a kill left
 // empty could never be told from git's.
@@ -67,7 +74,8 @@ func place(path string) (*os.File, error) {
 	return file, nil
 }
 
-func (l *indexLock) release() {
+// Release gives the lock back.
+func (l *Lock) Release() {
 	_ = os.Remove(l.path)
 	_ = l.file.Close()
 }
@@ -86,8 +94,8 @@ func takeOver(path string) *os.File {
 	return nil
 }
 
-// oursAndStale says whether a lock would be taken over.
-func oursAndStale(path string) bool {
+// Stale says whether a lock would be taken over.
+func Stale(path string) bool {
 	file := takeOver(path)
 	if file == nil {
 		return false
@@ -108,19 +116,4 @@ func stillThere(file *os.File, path string) bool {
 
 func flockNow(file *os.File) error {
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-}
-
-// copyFile copies a file; one that isn't there leaves none.
-func copyFile(from, to string) error {
-	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	content, err := os.ReadFile(from)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, content, 0o644) //nolint:gosec // as git makes it
 }

@@ -1,0 +1,134 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"orch/internal/forge"
+	"orch/internal/git"
+	"orch/internal/merge/problem"
+)
+
+// Site is a target branch as it was fetched, to build on.
+type Site struct {
+	Base string // commit of the target
+
+	mirror    *git.Mirror
+	committer git.Identity
+}
+
+// Site brings the mirror up to date and finds the target.
+func (b Builder) Site(ctx context.Context, repo forge.Repo, target string) (*Site, error) {
+	m, err := b.Mirrors.Open(ctx, repo)
+	if err != nil {
+		return nil, problem.Of(problem.Mirror, err)
+	}
+	if err := m.Fetch(ctx, repo.Location); err != nil {
+		return nil, problem.Of(problem.Fetch, err)
+	}
+	base, err := m.Base(ctx, target)
+	if err != nil {
+		return nil, missing(problem.NoBase, err)
+	}
+	return &Site{Base: base, mirror: m, committer: b.Committer}, nil
+}
+
+// Dir is the git directory of the mirror.
+func (s *Site) Dir() string { return s.mirror.Dir() }
+
+// Head is the commit of the task's branch.
+func (s *Site) Head(ctx context.Context, of Source) (string, error) {
+	head, err := s.mirror.Ref(ctx, of.BranchRef())
+	if err != nil {
+		return "", missing(problem.NoBranch, err)
+	}
+	return head, nil
+}
+
+// Offered is the head that the repository has of a task that is to land; "" when it has none.
+func (s *Site) Offered(ctx context.Context, key string) (string, error) {
+	head, err := s.mirror.Offered(ctx, key)
+	if err != nil && !errors.Is(err, git.ErrNoRef) {
+		return "", problem.Of(problem.Mirror, err)
+	}
+	return head, nil
+}
+
+// Has says whether head is to be had here, as the task's branch or as what was offered.
+func (s *Site) Has(ctx context.Context, of Source, head string) (bool, error) {
+	offered, err := s.Offered(ctx, of.Key)
+	if err != nil || offered == head {
+		return err == nil, err
+	}
+	branch, err := s.mirror.Ref(ctx, of.BranchRef())
+	if errors.Is(err, git.ErrNoRef) {
+		return false, nil
+	}
+	if err != nil {
+		return false, problem.Of(problem.Mirror, err)
+	}
+	return branch == head, nil
+}
+
+// SetBack moves the task's branch from one commit to another.
+func (s *Site) SetBack(ctx context.Context, of Source, to, from string) error {
+	if err := s.mirror.SetRef(ctx, of.BranchRef(), to, from); err != nil {
+		return problem.Of(problem.Mirror, err)
+	}
+	return nil
+}
+
+// Kept is the commit that is kept to be landed; "" when there is none.
+func (s *Site) Kept(ctx context.Context, key string) (string, error) {
+	kept, err := s.mirror.Ref(ctx, LandRef(key))
+	if err != nil && !errors.Is(err, git.ErrNoRef) {
+		return "", problem.Of(problem.Mirror, err)
+	}
+	return kept, nil
+}
+
+// Upstream is the first of the commits that the target's history has already; "" when it has none.
+func (s *Site) Upstream(ctx context.Context, commits ...string) (string, error) {
+	for _, commit := range commits {
+		in, err := s.mirror.IsAncestor(ctx, commit, s.Base)
+		if err != nil {
+			return "", problem.Of(problem.Mirror, err)
+		}
+		if in {
+			return commit, nil
+		}
+	}
+	return "", nil
+}
+
+// Make makes what would land of head on the commit onto, the target or what is stacked on it, and keeps it. The same commits,
+// method and title give the same commit. A *git.ConflictError is for the author.
+func (s *Site) Make(ctx context.Context, of Source, onto, head string, method git.Method) (git.Replayed, error) {
+	made, err := s.mirror.Compose(ctx, git.Change{Base: onto, Head: head, Method: method, Message: of.message(method)}, s.committer)
+	var conflict *git.ConflictError
+	switch {
+	case errors.As(err, &conflict):
+		return git.Replayed{}, err
+	case err != nil:
+		return git.Replayed{}, problem.Of(problem.Replay, err)
+	case made.Empty:
+		return made, nil
+	}
+	if err := s.mirror.SetRef(ctx, LandRef(of.Key), made.Commit, ""); err != nil {
+		return git.Replayed{}, problem.Of(problem.Mirror, err)
+	}
+	return made, nil
+}
+
+// message is that of the commit which a method makes.
+func (s Source) message(method git.Method) string {
+	title := strings.Join(strings.Fields(s.Title), " ")
+	switch {
+	case method == git.Merge:
+		return "Merge " + s.Key + ": " + title + "\n"
+	case title == "":
+		return s.Key + "\n"
+	}
+	return title + " (" + s.Key + ")\n"
+}
