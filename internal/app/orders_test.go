@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -96,7 +97,12 @@ func (o *orderly) at(point string) {
 	}
 	// Once: whoever wakes up goes on, and whoever comes next isn't concerned.
 	_ = os.Remove(filepath.Join(o.dir, "order"))
+	// The signal may reach this thread last: it goes no step further before it was let go on.
+	goOn := make(chan os.Signal, 1)
+	signal.Notify(goOn, unix.SIGCONT)
+	defer signal.Stop(goOn)
 	_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
+	<-goOn
 }
 
 func TestDeclaredPointsAreTold(t *testing.T) {
