@@ -279,7 +279,7 @@ func TestBase64InLines(t *testing.T) {
 func TestFrameOfAKeyIsNoSecret(t *testing.T) {
 	t.Parallel()
 	set := NewSet([]Secret{{"KEY", pem}})
-	other := strings.NewReplacer("MII", "XXX", "SC\n", "YY\n", "short", "other", "BKc", "ZZZ").Replace(pem)
+	other := strings.NewReplacer("MII", "NJJ", "SC\n", "YY\n", "short", "other", "BKc", "ZZZ").Replace(pem)
 	encoded := base64.StdEncoding.EncodeToString([]byte(other[:28] + "another"))
 	if got := set.String(encoded + other[:28]); got != encoded+other[:28] {
 		t.Errorf("%q", got)
