@@ -89,7 +89,7 @@ func newHosts(t *testing.T) (one, two *place, db *store, cable *cable) {
 	one = newPlace(t, hostAgent)
 	config := testdb.Empty(t)
 	cable = newCable(t, config)
-	quick := []string{"ORCH_ORPHAN_GRACE_S=5", "ORCH_HOST_DEAD_S=9"}
+	quick := []string{"ORCH_ORPHAN_GRACE_S=5", "ORCH_HOST_DEAD_S=9", "ORCH_REAPER_INTERVAL_S=1.5"}
 	one.onDatabase(cable.config, quick...)
 	one.host = "one"
 	two = one.at("other")

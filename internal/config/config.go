@@ -7,14 +7,17 @@ import (
 
 // Config is the environment, read. Its sections follow who uses them.
 type Config struct {
-	Data     Data
-	Database Database
-	HTTP     HTTP
-	Worker   Worker
-	Runs     Runs
-	Disk     Disk
-	Merge    Merge
-	Log      Log
+	Data      Data
+	Database  Database
+	HTTP      HTTP
+	Worker    Worker
+	Runs      Runs
+	Disk      Disk
+	Merge     Merge
+	Reaper    Reaper
+	Reconcile Reconcile
+	Alert     Alert
+	Log       Log
 }
 
 // Data says where orch keeps its things.
@@ -87,6 +90,30 @@ type Merge struct {
 	GateRepos      List    `envconfig:"ORCH_MERGE_GATE_REPOS" shown:"empty: every repository in orch.yaml"`
 }
 
+// Reaper bounds the search for jobs whose work is dead. MaxRunning 0 means the longest that orch.yaml allows.
+type Reaper struct {
+	Enabled    Flag    `envconfig:"ORCH_REAPER_ENABLED" default:"true"`
+	Interval   Seconds `envconfig:"ORCH_REAPER_INTERVAL_S" default:"60"`
+	DeadTicks  Count   `envconfig:"ORCH_REAPER_DEAD_TICKS" default:"2"`
+	MaxRunning Seconds `envconfig:"ORCH_REAPER_MAX_RUNNING_S" shown:"the longest that orch.yaml allows, at least 3600"`
+}
+
+// Reconcile bounds the search for work that nothing would go on with.
+type Reconcile struct {
+	Enabled  Flag    `envconfig:"ORCH_RECONCILE_ENABLED" default:"true"`
+	Interval Seconds `envconfig:"ORCH_RECONCILE_INTERVAL_S" default:"60"`
+}
+
+// Alert says where a person is told of what needs one. Without a token nobody is.
+type Alert struct {
+	Token  Secret `envconfig:"ORCH_TELEGRAM_BOT_TOKEN" shown:"empty: alerts are logged only"`
+	ChatID string `envconfig:"ORCH_TELEGRAM_CHAT_ID" shown:"empty"`
+	APIURL string `envconfig:"ORCH_TELEGRAM_API_URL" default:"https://api.telegram.org"`
+}
+
+// Telegram says that alerts go there.
+func (a Alert) Telegram() bool { return !a.Token.Empty() }
+
 // Log says how much is logged, and in which form.
 type Log struct {
 	Level  string `envconfig:"ORCH_LOG_LEVEL" default:"info"`
@@ -119,5 +146,5 @@ func (m Merge) Repo(name string) bool {
 }
 
 func (c *Config) sections() []any {
-	return []any{&c.Data, &c.Database, &c.HTTP, &c.Worker, &c.Runs, &c.Disk, &c.Merge, &c.Log}
+	return []any{&c.Data, &c.Database, &c.HTTP, &c.Worker, &c.Runs, &c.Disk, &c.Merge, &c.Reaper, &c.Reconcile, &c.Alert, &c.Log}
 }

@@ -234,6 +234,7 @@ func TestValidate(t *testing.T) {
 		"in a hurry": {
 			map[string]string{
 				"ORCH_HEARTBEAT_S": "0.3", "ORCH_LEASE_TTL_S": "1", "ORCH_KILL_GRACE_S": "1", "ORCH_ORPHAN_GRACE_S": "3", "ORCH_HOST_DEAD_S": "6",
+				"ORCH_REAPER_INTERVAL_S": "2",
 			}, nil,
 		},
 		"never orphaned":     {map[string]string{"ORCH_ORPHAN_GRACE_S": "0", "ORCH_HOST_DEAD_S": "-1"}, []string{`ORCH_ORPHAN_GRACE_S="0"`, `ORCH_HOST_DEAD_S="-1"`}},
@@ -265,7 +266,20 @@ func TestValidate(t *testing.T) {
 		"server":              {map[string]string{"ORCH_URL": "https://orch.example.org/base"}, nil},
 		"server with secret":  {map[string]string{"ORCH_URL": "https://u:hunter2@orch.example.org"}, []string{"ORCH_URL can't be used"}},
 		"server without":      {map[string]string{"ORCH_URL": "orch.example.org"}, []string{"ORCH_URL can't be used"}},
-		"listen only":         {map[string]string{"ORCH_DATABASE_LISTEN_URL": "postgres://hunter2"}, []string{"without ORCH_DATABASE_URL"}},
+		"one look":            {map[string]string{"ORCH_REAPER_DEAD_TICKS": "1"}, []string{`ORCH_REAPER_DEAD_TICKS="1" can't be used: it takes a number from 2 to 1000`}},
+		"no looks":            {map[string]string{"ORCH_REAPER_INTERVAL_S": "0", "ORCH_RECONCILE_INTERVAL_S": "-1"}, []string{"ORCH_REAPER_INTERVAL_S", "ORCH_RECONCILE_INTERVAL_S"}},
+		"negative ceiling":    {map[string]string{"ORCH_REAPER_MAX_RUNNING_S": "-1"}, []string{"ORCH_REAPER_MAX_RUNNING_S"}},
+		"hosts seldom looked at": {
+			map[string]string{"ORCH_REAPER_INTERVAL_S": "3601"},
+			[]string{`ORCH_HOST_DEAD_S="10800" can't be used: it must be at least 3 times ORCH_REAPER_INTERVAL_S=3601, that is 10803`},
+		},
+		"telegram":               {map[string]string{"ORCH_TELEGRAM_BOT_TOKEN": "123:hunter2", "ORCH_TELEGRAM_CHAT_ID": "-100123"}, nil},
+		"telegram, a channel":    {map[string]string{"ORCH_TELEGRAM_BOT_TOKEN": "123:hunter2", "ORCH_TELEGRAM_CHAT_ID": "@night_watch"}, nil},
+		"telegram without token": {map[string]string{"ORCH_TELEGRAM_CHAT_ID": "-100123"}, []string{"without ORCH_TELEGRAM_BOT_TOKEN"}},
+		"telegram without chat":  {map[string]string{"ORCH_TELEGRAM_BOT_TOKEN": "123:hunter2"}, []string{"without ORCH_TELEGRAM_CHAT_ID"}},
+		"telegram, no token":     {map[string]string{"ORCH_TELEGRAM_BOT_TOKEN": "hunter2", "ORCH_TELEGRAM_CHAT_ID": "hunter2"}, []string{"BotFather", "the number of a chat"}},
+		"telegram elsewhere":     {map[string]string{"ORCH_TELEGRAM_API_URL": "localhost:8081"}, []string{"ORCH_TELEGRAM_API_URL can't be used"}},
+		"listen only":            {map[string]string{"ORCH_DATABASE_LISTEN_URL": "postgres://hunter2"}, []string{"without ORCH_DATABASE_URL"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

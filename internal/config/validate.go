@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,9 @@ const (
 	maxSlots        = 1000
 	beatsPerLease   = 3
 	leasesPerOrphan = 3
+	leastDeadTicks  = 2
+	maxDeadTicks    = 1000
+	ticksPerHost    = 3 // of the reaper, before a host counts as dead
 	landings        = 2 // that may run their tests beside the agents
 	firstOpenPort   = 1024
 	maxPort         = 65535
@@ -22,7 +26,8 @@ const (
 
 // Validate names every contradiction in c, joined.
 func (c *Config) Validate() error {
-	return errors.Join(c.Worker.validate(), c.Runs.validate(c.Worker), c.Disk.validate(c.Runs), c.HTTP.validate(), c.Merge.validate(), c.Log.validate(), c.Database.validate())
+	return errors.Join(c.Worker.validate(), c.Runs.validate(c.Worker), c.Disk.validate(c.Runs), c.HTTP.validate(), c.Merge.validate(),
+		c.Reaper.validate(c.Runs), c.Reconcile.validate(), c.Alert.validate(), c.Log.validate(), c.Database.validate())
 }
 
 func (w Worker) validate() error {
@@ -123,6 +128,45 @@ func (m Merge) validate() error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+func (r Reaper) validate(runs Runs) error {
+	problems := []error{positive("ORCH_REAPER_INTERVAL_S", r.Interval), notNegative("ORCH_REAPER_MAX_RUNNING_S", r.MaxRunning)}
+	if r.DeadTicks < leastDeadTicks || r.DeadTicks > maxDeadTicks {
+		problems = append(problems, &ValueError{
+			Variable: "ORCH_REAPER_DEAD_TICKS", Value: strconv.Itoa(int(r.DeadTicks)),
+			Allowed: fmt.Sprintf("it takes a number from %d to %d: one wrong look must reap nothing", leastDeadTicks, maxDeadTicks),
+		})
+	}
+	// A host is looked at with each tick, and silence counts only between looks that came in time.
+	if least := ticksPerHost * r.Interval; runs.HostDead > 0 && runs.HostDead < least {
+		problems = append(problems, &ValueError{
+			Variable: "ORCH_HOST_DEAD_S", Value: runs.HostDead.String(),
+			Allowed: fmt.Sprintf("it must be at least %d times ORCH_REAPER_INTERVAL_S=%s, that is %s: hosts are looked at that often",
+				ticksPerHost, r.Interval, least),
+		})
+	}
+	return errors.Join(problems...)
+}
+
+func (r Reconcile) validate() error { return positive("ORCH_RECONCILE_INTERVAL_S", r.Interval) }
+
+// validate quotes no chat: it tells where a person can be reached.
+func (a Alert) validate() error {
+	var problems []error
+	switch {
+	case a.Token.Empty() && a.ChatID != "":
+		problems = append(problems, errors.New("ORCH_TELEGRAM_CHAT_ID is set without ORCH_TELEGRAM_BOT_TOKEN: set both to be told of what needs you, or neither"))
+	case !a.Token.Empty() && a.ChatID == "":
+		problems = append(problems, errors.New("ORCH_TELEGRAM_BOT_TOKEN is set without ORCH_TELEGRAM_CHAT_ID: set both to be told of what needs you, or neither"))
+	}
+	if token := a.Token.Reveal(); !a.Token.Empty() && !regexp.MustCompile(`^[0-9]+:[A-Za-z0-9_-]+$`).MatchString(token) {
+		problems = append(problems, errors.New("ORCH_TELEGRAM_BOT_TOKEN can't be used: it takes what BotFather gave, a number, a colon and letters"))
+	}
+	if a.ChatID != "" && !regexp.MustCompile(`^(-?[0-9]+|@[A-Za-z][A-Za-z0-9_]*)$`).MatchString(a.ChatID) {
+		problems = append(problems, errors.New("ORCH_TELEGRAM_CHAT_ID can't be used: it takes the number of a chat, such as -1001234567890, or @channel"))
+	}
+	return errors.Join(append(problems, validURL("ORCH_TELEGRAM_API_URL", a.APIURL))...)
 }
 
 func (l Log) validate() error {

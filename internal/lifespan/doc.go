@@ -11,7 +11,7 @@
 // logged, counted, and it starts again after a pause that doubles from BackoffMin to BackoffMax; a service that was
 // healthy for HealthyAfter starts with the smallest pause again. Neither its siblings nor the process notice. The
 // exceptions are an Essential service, whose end is the end of the lifespan, and a MustStart one, for which that holds
-// until it is ready for the first time.
+// until it is ready for the first time. OnRestart is told of each new life: a daemon that ends again and again needs a person.
 //
 // That protects against a bug in a daemon's loop. One unit of a daemon's work (a job, a lease, a repair) goes through
 // Guard, so that one bad unit costs that unit only and the pass goes on.
@@ -26,5 +26,5 @@
 //
 // # Silence
 //
-// A service with StaleAfter has to call Beat at least that often, else its snapshot says stale.
+// A service with an Interval has to call Beat at least that often; after ten of them in silence its snapshot says stale.
 package lifespan

@@ -103,7 +103,18 @@ func (r *runner) live(ctx context.Context) error {
 		defer mu.Unlock()
 		over = true
 	}()
-	return Guard(r.sup.log, r.service.Name, func() error { return r.service.Run(ctx, ready) }) //nolint:contextcheck // Guard logs, and needs no context for that
+	return r.run(ctx, ready)
+}
+
+// run calls the service in a goroutine of its own: what ends that, as runtime.Goexit does, ends a life and no more.
+func (r *runner) run(ctx context.Context, ready func()) error {
+	ended := make(chan error, 1)
+	go func() {
+		err := errExited
+		defer func() { ended <- err }()
+		err = Guard(r.sup.log, r.service.Name, func() error { return r.service.Run(ctx, ready) }) //nolint:contextcheck // Guard logs, and needs no context for that
+	}()
+	return <-ended
 }
 
 // pause waits before the next life; false when the service is to stop.
@@ -115,11 +126,21 @@ func (r *runner) pause(ctx context.Context, err error, pause time.Duration) bool
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		r.noteRestart()
+		r.tellRestart(ctx, r.noteRestart(), r.sup.code(err))
 		return true
 	case <-ctx.Done():
 		return false
 	}
+}
+
+func (r *runner) tellRestart(ctx context.Context, restarts int, code string) {
+	if r.sup.cfg.OnRestart == nil {
+		return
+	}
+	_ = Guard(r.sup.log, "tell of a restart", func() error { //nolint:contextcheck // Guard logs, and needs no context for that
+		r.sup.cfg.OnRestart(ctx, r.service.Name, restarts, code)
+		return nil
+	})
 }
 
 // logLastWords reports an error at stop that is more than the echo of the stop itself.

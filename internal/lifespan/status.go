@@ -15,7 +15,7 @@ const (
 	StateReady    State = "ready"
 	StateBackoff  State = "backoff" // it ended and will be started again
 	StateStopped  State = "stopped"
-	StateStale    State = "stale" // ready, but silent for longer than StaleAfter
+	StateStale    State = "stale" // ready, but silent for ten of its intervals
 )
 
 // Status is a service as Snapshot saw it.
@@ -33,12 +33,16 @@ type Status struct {
 const (
 	codePanic    = "panic"
 	codeReturned = "returned"
+	codeExited   = "exited"
 	codeInternal = "internal"
 )
 
 func (s *Supervisor) code(err error) string {
 	if errors.Is(err, errReturned) {
 		return codeReturned
+	}
+	if errors.Is(err, errExited) {
+		return codeExited
 	}
 	if _, ok := errors.AsType[*PanicError](err); ok {
 		return codePanic
@@ -72,15 +76,15 @@ func (r *runner) snapshot(now time.Time) Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	status := r.status
-	if status.State != StateReady || r.service.StaleAfter <= 0 {
+	if status.State != StateReady || r.service.Interval <= 0 {
 		return status
 	}
 	heard := status.Since
 	if status.LastBeat.After(heard) {
 		heard = status.LastBeat
 	}
-	if now.Sub(heard) > r.service.StaleAfter {
-		status.State, status.Since = StateStale, heard.Add(r.service.StaleAfter)
+	if silence := intervalsOfSilence * r.service.Interval; now.Sub(heard) > silence {
+		status.State, status.Since = StateStale, heard.Add(silence)
 	}
 	return status
 }
@@ -103,8 +107,9 @@ func (r *runner) noteEnd(code string) {
 	r.status.LastError = code
 }
 
-func (r *runner) noteRestart() {
+func (r *runner) noteRestart() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status.Restarts++
+	return r.status.Restarts
 }

@@ -16,6 +16,7 @@ var ErrStopping = errors.New("stopping")
 
 var (
 	errReturned   = errors.New("it returned without being told to stop")
+	errExited     = errors.New("its goroutine exited without returning")
 	errRanAlready = errors.New("a supervisor runs once")
 )
 
@@ -24,6 +25,8 @@ const (
 	defaultBackoffMax   = time.Minute
 	defaultHealthyAfter = 5 * time.Minute
 	defaultStopTimeout  = 10 * time.Second
+
+	intervalsOfSilence = 10 // after which a service is stale
 )
 
 // Func is a service. It calls ready once it is up (calling it again does no harm) and returns when ctx is done.
@@ -36,7 +39,7 @@ type Service struct {
 	Stage       int           // lower stages start earlier and stop later
 	StopTimeout time.Duration // how long it may take to return; 10 s when zero
 	Disabled    bool          // listed in the snapshot, never started
-	StaleAfter  time.Duration // it is stale when it doesn't Beat for longer; zero: it needn't
+	Interval    time.Duration // it Beats at least so often, and is stale after ten of them in silence; zero: it needn't
 	Essential   bool          // its end ends the lifespan
 	MustStart   bool          // its end before it was ready for the first time ends the lifespan
 }
@@ -48,6 +51,9 @@ type Config struct {
 	BackoffMax   time.Duration
 	HealthyAfter time.Duration
 	Code         func(error) string // turns an error into the code that Snapshot shows; nil: always "internal"
+	// OnRestart is told that a service ended without being told to and is started again: how often that happened, and the code
+	// of its end. It must not block for long: the service waits for it. May be nil.
+	OnRestart func(ctx context.Context, service string, restarts int, code string)
 }
 
 // Supervisor runs services. Make one with New.

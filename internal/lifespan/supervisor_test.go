@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -300,7 +302,7 @@ func TestStale(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
-		s := lifespan.New(lifespan.Config{}, lifespan.Service{Name: "daemon", StaleAfter: time.Minute, Run: obedient(&j, "daemon")})
+		s := lifespan.New(lifespan.Config{}, lifespan.Service{Name: "daemon", Interval: 6 * time.Second, Run: obedient(&j, "daemon")})
 		stop := launch(s)
 		check := func(after time.Duration, want lifespan.State) {
 			t.Helper()
@@ -319,6 +321,36 @@ func TestStale(t *testing.T) {
 			t.Error(err)
 		}
 		check(time.Hour, lifespan.StateStopped)
+	})
+}
+
+// A goroutine that exits is one more way to end, and OnRestart hears of each, even when it panics itself.
+func TestExitOfTheGoroutineIsAnEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		s := lifespan.New(lifespan.Config{
+			Logger: slog.New(slog.DiscardHandler),
+			OnRestart: func(_ context.Context, service string, restarts int, code string) {
+				told = append(told, fmt.Sprintf("%s %d %s", service, restarts, code))
+				panic("nobody may mind")
+			},
+		}, lifespan.Service{Name: "daemon", Run: func(_ context.Context, ready func()) error {
+			ready()
+			runtime.Goexit()
+			return nil
+		}})
+		stop := launch(s)
+		time.Sleep(4 * time.Second) // lives at 0, 1 and 3 seconds
+		if got := status(t, s, "daemon"); got.Restarts != 2 || got.LastError != "exited" || got.State != lifespan.StateBackoff {
+			t.Errorf("status %+v", got)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if want := []string{"daemon 1 exited", "daemon 2 exited"}; !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
 	})
 }
 

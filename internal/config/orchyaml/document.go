@@ -14,6 +14,7 @@ import (
 type fileYAML struct {
 	Repos     []repoYAML             `yaml:"repos"`
 	Budgets   budgetsYAML            `yaml:"budgets"`
+	Alerts    alertsYAML             `yaml:"alerts"`
 	Agents    map[string]agentYAML   `yaml:"agents"`
 	Pipelines map[string][]stageYAML `yaml:"pipelines"`
 }
@@ -28,6 +29,10 @@ type repoYAML struct {
 	Test     string `yaml:"test"`
 	Land     string `yaml:"land"`
 	Batch    any    `yaml:"batch"`
+}
+
+type alertsYAML struct {
+	QuietReclaims bool `yaml:"quiet_reclaims"` //nolint:tagliatelle // orch.yaml is snake_case
 }
 
 type budgetsYAML struct {
@@ -126,7 +131,7 @@ func yamlProblem(path string, err error) error {
 		}
 	}
 	if _, ok := errors.AsType[*yaml.UnknownFieldError](err); ok {
-		problem.Message += " (known here: repos, budgets, agents, pipelines at the top; docs/configuration.md lists the keys of each)"
+		problem.Message += " (known here: repos, budgets, alerts, agents, pipelines at the top; docs/configuration.md lists the keys of each)"
 	}
 	return problem
 }

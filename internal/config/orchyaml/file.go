@@ -45,8 +45,14 @@ type File struct {
 	Agents []Agent // by name
 	// Budgets are those of the file, or the ones that hold when it says nothing.
 	Budgets Budgets
+	Alerts  Alerts
 
 	pipelines map[string]Pipeline
+}
+
+// Alerts says what a person isn't told of.
+type Alerts struct {
+	QuietReclaims bool // merge leases taken from dead holders: logged and counted only
 }
 
 // Repo is one repository.
@@ -127,7 +133,7 @@ func parseFile(path string, content []byte, check PromptCheck) (*File, error) {
 		return nil, err
 	}
 	r := &resolver{doc: doc, dir: filepath.Dir(path), check: check, file: &File{Path: path, pipelines: map[string]Pipeline{}}}
-	r.file.Budgets = r.budgets()
+	r.file.Budgets, r.file.Alerts = r.budgets(), Alerts(doc.data.Alerts)
 	r.agents()
 	r.pipelines()
 	r.repos()
