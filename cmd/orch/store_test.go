@@ -17,7 +17,7 @@ import (
 func (p *place) onDatabase(url *pgx.ConnConfig, more ...string) *store {
 	p.env = append([]string{
 		"ORCH_DATABASE_URL=" + testdb.URL(url), "ORCH_AUTO_MIGRATE=true", "ORCH_POLL_S=0.1",
-		"ORCH_HEARTBEAT_S=0.3", "ORCH_LEASE_TTL_S=1.5",
+		"ORCH_HEARTBEAT_S=0.3", "ORCH_LEASE_TTL_S=1.5", "ORCH_REAPER_INTERVAL_S=1",
 	}, more...)
 	return &store{t: p.t, config: url}
 }

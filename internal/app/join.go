@@ -25,5 +25,5 @@ func Work(ctx context.Context, opts Options) error {
 			s.up(ctx, Started{})
 		})
 	}
-	return s.run(ctx, append(s.ground(), worker)...)
+	return s.supervise(ctx, append(s.ground(), worker)...)
 }

@@ -3,10 +3,7 @@ package app
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"time"
 
-	"orch/internal/db"
 	"orch/internal/merge/lease"
 	"orch/internal/process"
 	"orch/internal/queue"
@@ -15,24 +12,10 @@ import (
 // runReclaim frees the merge leases of dead holders, at the start before anything that may take long and then again and again.
 // It is a service of its own so that whoever switches the other daemons off keeps it, and the other way round.
 func (s *server) runReclaim(ctx context.Context, ready func()) error {
-	ticker := time.NewTicker(s.cfg.Worker.LeaseTTL.Duration())
-	defer ticker.Stop()
-	for last := ""; ; {
-		err := s.system.Load().reclaim(ctx)
-		if code := db.Code(err); code != last && ctx.Err() == nil { // an outage is one line
-			last = code
-			if err != nil {
-				s.log.WarnContext(ctx, "merge leases not reclaimed, tried again", slog.String("code", code), slog.Any("error", db.Public(err)))
-			}
-		}
-		ready()
-		s.life.Beat(serviceReclaim)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+	return s.run(ctx, loop{
+		service: serviceReclaim, every: s.cfg.Reaper.Interval.Duration(), incomplete: "merge leases not reclaimed, tried again",
+		pass: s.system.Load().reclaim,
+	}, ready)
 }
 
 // reclaim frees the merge leases whose holder is gone. The jobs of dead processes are given back before: then that of the dead

@@ -25,7 +25,7 @@ func Serve(ctx context.Context, opts Options) error {
 	}
 	worker := s.workerService()
 	worker.Disabled = !bool(s.cfg.Worker.Enabled)
-	return s.run(ctx, append(s.ground(),
+	return s.supervise(ctx, append(s.ground(),
 		lifespan.Service{
 			Name: servicePostgres, Stage: stagePostgres, Run: database.Postgres(s.cfg, s.log), StopTimeout: database.StopTimeout,
 			Disabled: !s.cfg.Database.Private(), MustStart: true,

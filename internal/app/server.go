@@ -85,8 +85,8 @@ func newServer(opts Options) *server {
 	return &server{opts: opts, cfg: opts.Config, log: opts.Logger}
 }
 
-// run runs services until ctx is done or one of them ends the process.
-func (s *server) run(ctx context.Context, services ...lifespan.Service) error {
+// supervise runs services until ctx is done or one of them ends the process.
+func (s *server) supervise(ctx context.Context, services ...lifespan.Service) error {
 	if err := process.Protect(); err != nil {
 		return err
 	}
@@ -191,7 +191,10 @@ func (s *server) runListener(ctx context.Context, ready func()) error {
 }
 
 func (s *server) runRecovery(ctx context.Context, ready func()) error {
-	return s.system.Load().recovery(ctx, s.cfg.Worker.LeaseTTL.Duration(), s.log, ready, func() { s.life.Beat(serviceRecovery) })
+	return s.run(ctx, loop{
+		service: serviceRecovery, every: s.cfg.Worker.LeaseTTL.Duration(), incomplete: "recovery incomplete, tried again",
+		pass: s.system.Load().recover,
+	}, ready)
 }
 
 // runWorker runs the worker until the stop. A schema that this program doesn't know ends the process: it must not be

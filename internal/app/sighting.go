@@ -2,10 +2,8 @@ package app
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
-	"orch/internal/db"
 	"orch/internal/process"
 	"orch/internal/process/contact"
 )
@@ -15,24 +13,10 @@ import (
 // death, and shims their orphan grace, the same moment for both.
 func (s *server) runSighting(ctx context.Context, ready func()) error {
 	every := s.cfg.Worker.Heartbeat.Duration()
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for last := ""; ; {
-		err := s.sight(ctx, every)
-		if code := db.Code(err); code != last && ctx.Err() == nil { // an outage is one line
-			last = code
-			if err != nil {
-				s.log.WarnContext(ctx, "sign of life not given, tried again", slog.String("code", code), slog.Any("error", db.Public(err)))
-			}
-		}
-		ready()
-		s.life.Beat(serviceSighting)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+	return s.run(ctx, loop{
+		service: serviceSighting, every: every, incomplete: "sign of life not given, tried again",
+		pass: func(ctx context.Context) error { return s.sight(ctx, every) },
+	}, ready)
 }
 
 func (s *server) sight(ctx context.Context, within time.Duration) error {

@@ -265,28 +265,6 @@ func judge(own uuid.UUID, self process.Identity, h lease.Holder) lease.Verdict {
 	}
 }
 
-// recovery is the service that recovers at the start, before the worker claims, and then at every interval.
-func (s *system) recovery(ctx context.Context, every time.Duration, log *slog.Logger, ready func(), beat func()) error {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for last := ""; ; {
-		err := s.recover(ctx)
-		if code := db.Code(err); code != last && ctx.Err() == nil { // an outage is one line
-			last = code
-			if err != nil {
-				log.WarnContext(ctx, "recovery incomplete, tried again", slog.String("code", code), slog.Any("error", err))
-			}
-		}
-		ready()
-		beat()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
-}
-
 // listener wakes the worker. It hears what sessions that go the way of sender notify.
 func (s *system) listener(conn, sender *pgx.ConnConfig, log *slog.Logger) *db.Listener {
 	connect := func(conn *pgx.ConnConfig) func(context.Context) (*pgx.Conn, error) {

@@ -11,7 +11,7 @@ import (
 	"orch/api"
 )
 
-const interval = 3 * time.Second // between two reclaims: ORCH_LEASE_TTL_S
+const interval = 3 * time.Second // between two reclaims
 
 // reclaim kills the holder of a merge lease again and again while its test goes on, and measures how long the lease stays with
 // the dead: until another process that is there already frees it, and from the start of a process that is started then.
@@ -36,7 +36,7 @@ func (t *try) reclaim(ctx context.Context) error {
 
 func (t *try) kill(ctx context.Context, second bool) ([]time.Duration, error) {
 	s, err := t.newStand(ctx, fmt.Sprintf("kill_%t", second), 1, "while [ ! -e DIR/go ]; do sleep 0.1; done\n",
-		fmt.Sprintf("ORCH_LEASE_TTL_S=%g", interval.Seconds()), "ORCH_HEARTBEAT_S=1", "ORCH_POLL_S=1")
+		fmt.Sprintf("ORCH_REAPER_INTERVAL_S=%g", interval.Seconds()), "ORCH_LEASE_TTL_S=3", "ORCH_HEARTBEAT_S=1", "ORCH_POLL_S=1")
 	if err != nil {
 		return nil, err
 	}
