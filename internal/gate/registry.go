@@ -91,7 +91,8 @@ type Config struct {
 }
 
 const (
-	defaultTimeout   = 30 * time.Minute
+	// DefaultTimeout bounds a command that brings no timeout.
+	DefaultTimeout   = 30 * time.Minute
 	defaultTailBytes = 8 << 10
 )
 
@@ -112,7 +113,7 @@ func New(cfg Config) *Registry {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Timeout <= 0 {
-		cfg.Timeout = defaultTimeout
+		cfg.Timeout = DefaultTimeout
 	}
 	if cfg.TailBytes <= 0 {
 		cfg.TailBytes = defaultTailBytes

@@ -202,6 +202,9 @@ func passwordAstray(url string) bool {
 }
 
 func examineConfig(cfg *config.Config, file *orchyaml.File) Finding {
+	if _, err := catalog.Ceiling(cfg, file); err != nil {
+		return Finding{"config", Failed, err.Error(), "leave ORCH_REAPER_MAX_RUNNING_S empty, or make it larger"}
+	}
 	if len(file.Repos) == 0 {
 		return Finding{"config", Warning, "no repository is configured in " + cfg.Data.File, "add one with `orch init PATH`"}
 	}

@@ -195,6 +195,21 @@ func (f *File) ResolvePipeline(repo Repo, name string) (Pipeline, error) {
 	return Pipeline{Name: name, Stages: stages}, nil
 }
 
+// Timeouts are the longest that an agent and the command of a gate may take; zero when the file says nothing of any.
+func (f *File) Timeouts() (agent, command time.Duration) {
+	for _, a := range f.Agents {
+		agent = max(agent, a.Timeout)
+	}
+	for _, p := range f.pipelines {
+		for _, s := range p.Stages {
+			for _, g := range s.Gates {
+				command = max(command, g.Timeout)
+			}
+		}
+	}
+	return agent, command
+}
+
 func (f *File) pipelineNames() []string {
 	names := []string{DefaultPipeline}
 	for name := range f.pipelines {
