@@ -10,10 +10,9 @@ import (
 
 // loop is a daemon that does one thing again and again, first at once.
 type loop struct {
-	service    string
-	every      time.Duration
-	incomplete string // what the log says of a pass that failed
-	pass       func(context.Context) error
+	service string
+	every   time.Duration
+	pass    func(context.Context) error
 }
 
 // run runs it until the stop. A pass that fails is an outcome: it is one line in the log until it fails otherwise or succeeds.
@@ -26,7 +25,7 @@ func (s *server) run(ctx context.Context, l loop, ready func()) error {
 		if code := db.Code(err); code != last && ctx.Err() == nil {
 			last = code
 			if err != nil {
-				s.log.WarnContext(ctx, l.incomplete, slog.String("code", code), slog.Any("error", db.Public(err)))
+				s.log.WarnContext(ctx, "pass incomplete, tried again", slog.String("service", l.service), slog.String("code", code), slog.Any("error", db.Public(err)))
 			}
 		}
 		ready()

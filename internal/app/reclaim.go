@@ -13,7 +13,7 @@ import (
 // It is a service of its own so that whoever switches the other daemons off keeps it, and the other way round.
 func (s *server) runReclaim(ctx context.Context, ready func()) error {
 	return s.run(ctx, loop{
-		service: serviceReclaim, every: s.cfg.Reaper.Interval.Duration(), incomplete: "merge leases not reclaimed, tried again",
+		service: serviceReclaim, every: s.cfg.Reaper.Interval.Duration(),
 		pass: s.system.Load().reclaim,
 	}, ready)
 }

@@ -192,7 +192,7 @@ func (s *server) runListener(ctx context.Context, ready func()) error {
 
 func (s *server) runRecovery(ctx context.Context, ready func()) error {
 	return s.run(ctx, loop{
-		service: serviceRecovery, every: s.cfg.Worker.LeaseTTL.Duration(), incomplete: "recovery incomplete, tried again",
+		service: serviceRecovery, every: s.cfg.Worker.LeaseTTL.Duration(),
 		pass: s.system.Load().recover,
 	}, ready)
 }

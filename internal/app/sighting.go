@@ -14,7 +14,7 @@ import (
 func (s *server) runSighting(ctx context.Context, ready func()) error {
 	every := s.cfg.Worker.Heartbeat.Duration()
 	return s.run(ctx, loop{
-		service: serviceSighting, every: every, incomplete: "sign of life not given, tried again",
+		service: serviceSighting, every: every,
 		pass: func(ctx context.Context) error { return s.sight(ctx, every) },
 	}, ready)
 }

@@ -10,7 +10,7 @@ func (s *server) runSweep(ctx context.Context, ready func()) error {
 	ready()
 	sys := s.system.Load()
 	return s.run(ctx, loop{
-		service: serviceSweep, every: s.cfg.Disk.SweepEvery.Duration(), incomplete: "sweep incomplete, tried again",
+		service: serviceSweep, every: s.cfg.Disk.SweepEvery.Duration(),
 		pass: func(ctx context.Context) error {
 			_, err := sys.root.Alone("sweep", func() error {
 				_, err := sys.keeper.Sweep(ctx)
