@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"sync"
+
+	"github.com/google/uuid"
 
 	"orch/internal/process"
 )
@@ -19,6 +19,22 @@ func (r *Runs) endSoon(ctx context.Context, run Run, why process.Why) error {
 		return fmt.Errorf("end run %s: %w", run.ID, err)
 	}
 	return nil
+}
+
+// End ends a run of this root whose end isn't noted: its shim, its group and whatever carries its mark; and notes it. One that
+// had ended by itself keeps its own outcome. It takes as long as the run's grace and some patience at most. ErrElsewhere for
+// a run of another root, process.ErrForeign and process.ErrUnknown for one that can't be ended from here.
+func (r *Runs) End(ctx context.Context, id uuid.UUID, why process.Why) error {
+	run, err := r.Get(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case run.RootID != r.cfg.RootID:
+		return ErrElsewhere
+	case run.State == StateFinished:
+		return nil
+	}
+	return r.endSoon(ctx, run, why)
 }
 
 // end stops a run for a reason, waits until nothing of it is left, and notes it. An intent is forbidden instead. A shim that
@@ -104,40 +120,6 @@ func (r *Runs) InterruptAll(ctx context.Context) error {
 			failed = append(failed, fmt.Errorf("interrupt run %s: %w", run.ID, err))
 		}
 	}
-	r.shims.wait(ctx)
+	r.shims.Wait(ctx)
 	return errors.Join(failed...)
-}
-
-// shims are those that this process started and that may still be there: one outlives its run by a moment.
-type shims struct {
-	mu     sync.Mutex
-	living []*process.Run
-}
-
-func (s *shims) add(shim *process.Run) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.living = slices.DeleteFunc(s.living, func(r *process.Run) bool {
-		select {
-		case <-r.ShimGone():
-			return true
-		default:
-			return false
-		}
-	})
-	s.living = append(s.living, shim)
-}
-
-// wait returns when the last one has gone, or at the end of ctx.
-func (s *shims) wait(ctx context.Context) {
-	s.mu.Lock()
-	living := slices.Clone(s.living)
-	s.mu.Unlock()
-	for _, shim := range living {
-		select {
-		case <-shim.ShimGone():
-		case <-ctx.Done():
-			return
-		}
-	}
 }

@@ -189,7 +189,7 @@ func (a *attempt) begin(ctx context.Context, run Run, next *launch.Launch, inten
 	if err != nil {
 		return nil, err
 	}
-	a.shims.add(shim)
+	a.shims.Add(shim)
 	a.at("launched")
 	return shim, nil
 }

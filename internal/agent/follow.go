@@ -64,7 +64,7 @@ func (a *attempt) later(ctx context.Context, run Run, err error) error {
 	case errors.Is(err, process.ErrUnknown) || unseen:
 	case errors.Is(err, process.ErrForeign):
 		waiting = "run_elsewhere"
-	case errors.Is(err, errMassDeath):
+	case errors.Is(err, ErrMassDeath):
 		return &queue.SnoozeError{After: elsewhereAfter, WaitingFor: "mass_death"} // Recover says so, once for all
 	default:
 		return err

@@ -13,15 +13,13 @@ import (
 	"orch/internal/agent/hear"
 	"orch/internal/agent/ledger"
 	"orch/internal/agent/outcome"
+	"orch/internal/agent/sight"
 	"orch/internal/process"
 	"orch/internal/transcript"
 )
 
 // keptTail is how much of the end of the output is kept for people to read.
 const keptTail = 8 << 10
-
-// errMassDeath means that too many runs seem to have died at once for that to be believed.
-var errMassDeath = errors.New("too many runs seem dead at once")
 
 // grounds are those on which a run without a record may be taken for dead. By default the breaker takes a look first.
 type grounds struct {
@@ -31,7 +29,7 @@ type grounds struct {
 	killed process.Why
 }
 
-// judge says what a run that is over has come to. Whatever a dead shim left is ended before. errMassDeath and
+// judge says what a run that is over has come to. Whatever a dead shim left is ended before. ErrMassDeath and
 // process.ErrForeign mean that it may not be over at all.
 func (r *Runs) judge(ctx context.Context, run Run, on grounds) (Result, error) {
 	before, err := r.Before(ctx, run)
@@ -69,7 +67,7 @@ func (r *Runs) withoutRecord(ctx context.Context, run Run, shim *process.Run, on
 	}
 	at := st.PIDs.Shim
 	if at.IsZero() {
-		at = starter(run)
+		at = sight.Starter(run)
 	}
 	if err := r.over(ctx, run.ID, at, on); err != nil {
 		return process.Exit{}, err
@@ -85,7 +83,7 @@ func (r *Runs) withoutRecord(ctx context.Context, run Run, shim *process.Run, on
 	switch {
 	case killed != "":
 		exit = process.Exit{Why: killed, Signal: "SIGKILL", Error: "its shim didn't end it"}
-	case !r.here(at):
+	case !r.finder().Here(at):
 		exit = interrupted()
 	}
 	if st.Status == process.StatusForeign {
@@ -99,22 +97,12 @@ func interrupted() process.Exit {
 	return process.Exit{Why: process.WhyInterrupted, Error: "its machine or container was restarted"}
 }
 
-// starter is where a run was begun, as far as its row tells.
-func starter(run Run) process.Identity {
-	return process.Identity{Host: run.Host, BootID: run.BootID, PIDNamespace: run.PIDNamespace}
-}
-
-// here says whether a process was of this boot and pid namespace.
-func (r *Runs) here(at process.Identity) bool {
-	return at.BootID == r.cfg.Self.BootID && at.PIDNamespace == r.cfg.Self.PIDNamespace
-}
-
 // over is nil when a run that was at that place, and has neither shim nor record, is over for certain.
 func (r *Runs) over(ctx context.Context, id uuid.UUID, at process.Identity, on grounds) error {
 	switch {
 	case at.BootID != r.cfg.Self.BootID:
 		return nil
-	case !r.here(at):
+	case !r.finder().Here(at):
 		return r.namespaceGone(ctx, at)
 	default:
 		return r.believed(ctx, id, on)
@@ -123,11 +111,11 @@ func (r *Runs) over(ctx context.Context, id uuid.UUID, at process.Identity, on g
 
 // lost is the end of a run whose directory is gone. After a power cut that may be one that was just made.
 func (r *Runs) lost(ctx context.Context, run Run, on grounds) (process.Exit, error) {
-	if err := r.over(ctx, run.ID, starter(run), on); err != nil {
+	if err := r.over(ctx, run.ID, sight.Starter(run), on); err != nil {
 		return process.Exit{}, err
 	}
 	exit, shim := process.Exit{Why: process.WhyShimDead, Error: "run directory is lost"}, 0
-	if !r.here(starter(run)) {
+	if !r.finder().Here(sight.Starter(run)) {
 		exit = interrupted()
 	} else if run.ShimPID != nil {
 		shim = *run.ShimPID

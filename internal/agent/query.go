@@ -9,6 +9,7 @@ import (
 
 	"orch/internal/agent/launch"
 	"orch/internal/agent/ledger"
+	"orch/internal/agent/sight"
 	"orch/internal/process"
 )
 
@@ -24,6 +25,8 @@ type (
 	Session = ledger.Session
 	// Program is what a run starts.
 	Program = launch.Program
+	// Sight is what a run seems to be.
+	Sight = sight.Sight
 )
 
 // PromptFile stands for the path of the prompt's file in a program's Argv and Env.
@@ -47,6 +50,10 @@ var (
 	ErrConsumed = ledger.ErrConsumed
 	// ErrElsewhere means that a run belongs to another data root.
 	ErrElsewhere = errors.New("run belongs to another data root")
+	// ErrMassDeath means that too many runs seem to have died at once for that to be believed.
+	ErrMassDeath = errors.New("too many runs seem dead at once")
+	// ErrNotDead means that a run isn't dead for certain, or that its end says more than that.
+	ErrNotDead = errors.New("run didn't just die")
 	// ErrRemoved means that a run's output isn't kept any more.
 	ErrRemoved = errors.New("output of the run was removed")
 )

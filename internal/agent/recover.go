@@ -9,81 +9,144 @@ import (
 
 	"github.com/google/uuid"
 
+	"orch/internal/agent/sight"
+	"orch/internal/agent/stray"
+	"orch/internal/lifespan"
 	"orch/internal/process"
 )
 
 // Recover notes the ends that this root's runs came to while nobody looked, and ends what dead shims left. Living runs
-// and intents stay for the jobs that come back to them, and so does what can't be judged now.
+// and intents stay for the jobs that come back to them, and so does what can't be judged now. So do the dead ones of jobs that
+// somebody has: that is noted by whoever follows them, or by NoteDead when nobody does.
 func (r *Runs) Recover(ctx context.Context) error {
-	runs, err := r.look(ctx)
+	pinning, err := r.Pinning(ctx) // before the look: a job that is claimed meanwhile finds its run by itself
+	if err != nil {
+		return err
+	}
+	runs, _, err := r.look(ctx)
 	if err != nil {
 		return err
 	}
 	var failed []error
 	for _, run := range runs {
-		err := r.recoverOne(ctx, run)
-		if err != nil && !errors.Is(err, errMassDeath) && !errors.Is(err, process.ErrForeign) {
+		err := lifespan.Guard(r.log, "run", func() error { return r.recoverOne(ctx, run, pinning[run.ID]) }) //nolint:contextcheck // a guard takes no context
+		if err != nil && !errors.Is(err, ErrMassDeath) && !errors.Is(err, process.ErrForeign) {
 			failed = append(failed, fmt.Errorf("recover run %s: %w", run.ID, err))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-func (r *Runs) recoverOne(ctx context.Context, run Run) error {
-	shim, err := process.OpenRun(r.dir(run.ID))
-	switch {
-	case errors.Is(err, process.ErrNoRun) && run.State == StateIntended:
-		return nil
-	case errors.Is(err, process.ErrNoRun):
-	case err != nil:
-		return err
-	default:
-		st, err := shim.State()
-		if err != nil {
-			return err
-		}
-		switch st.Status {
-		case process.StatusFinished, process.StatusDead, process.StatusForeign:
-		default:
-			return nil
-		}
-	}
-	res, err := r.judge(ctx, run, grounds{looked: true})
+func (r *Runs) recoverOne(ctx context.Context, run Run, pinning bool) error {
+	st, err := r.finder().Look(run)
 	if err != nil {
 		return err
 	}
-	if err := r.ledger.NoteEnd(ctx, run.ID, res.End); err != nil {
-		return err
+	switch st.Status {
+	case process.StatusFinished, process.StatusForeign:
+	case process.StatusDead:
+		if pinning && !st.Interrupted {
+			return nil
+		}
+	default:
+		return nil
 	}
-	r.logEnd(ctx, "run had ended", run, res)
-	return nil
+	_, err = r.noteEnd(ctx, run, grounds{looked: true})
+	return err
 }
 
-// believed is nil when a run whose shim seems dead may be taken for dead, else errMassDeath.
+// noteEnd judges a run that is over and notes that it had ended.
+func (r *Runs) noteEnd(ctx context.Context, run Run, on grounds) (Result, error) {
+	res, err := r.judge(ctx, run, on)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := r.ledger.NoteEnd(ctx, run.ID, res.End); err != nil {
+		return Result{}, err
+	}
+	r.logEnd(ctx, "run had ended", run, res)
+	return res, nil
+}
+
+// Seem tells what runs seem to be, of whatever root, after the breaker of mass deaths has had one look at all open runs of
+// this one. Runs that aren't in the table are left out. It ends nothing and notes nothing.
+func (r *Runs) Seem(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]Sight, error) {
+	if len(ids) == 0 {
+		return map[uuid.UUID]Sight{}, nil
+	}
+	finder := r.finder()
+	sights, err := finder.Rows(ctx, ids) // before the look: what has ended since has a record then
+	if err != nil {
+		return nil, err
+	}
+	_, states, err := r.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, massDeath := r.breaker.Open()
+	for id, s := range sights {
+		st, known := states[id]
+		if !known && !s.Foreign && !s.Finished() {
+			st = finder.Of(s.Run)
+		}
+		s = finder.With(s, st)
+		s.MassDeath = massDeath
+		sights[id] = s
+	}
+	return sights, nil
+}
+
+// NoteDead notes the end of a run of this root that is dead without a record, once what it left is ended. ErrNotDead when it
+// isn't dead for certain or was noted meanwhile, or when its end turns out to be another than a death of its own: then that is
+// noted, and is the handler's to deal with. ErrMassDeath when it isn't believed; asked again and again, one look decides
+// about one run. ErrElsewhere for a run of another root.
+func (r *Runs) NoteDead(ctx context.Context, id uuid.UUID) error {
+	run, err := r.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	if run.RootID != r.cfg.RootID {
+		return ErrElsewhere
+	}
+	if run.State == StateFinished || r.finder().Of(run).Status != process.StatusDead {
+		return ErrNotDead
+	}
+	res, err := r.noteEnd(ctx, run, grounds{})
+	if err == nil && res.Exit.Why != process.WhyShimDead {
+		err = ErrNotDead
+	}
+	return err
+}
+
+// EndStrays ends runs of this root that live although the table says that they have ended.
+func (r *Runs) EndStrays(ctx context.Context) error { return stray.End(ctx, r.cfg.Pool, r.finder(), r.log) }
+
+// believed is nil when a run whose shim seems dead may be taken for dead, else ErrMassDeath.
 func (r *Runs) believed(ctx context.Context, id uuid.UUID, on grounds) error {
 	if on.asked {
 		return nil
 	}
 	if !on.looked {
-		if _, err := r.look(ctx); err != nil {
+		if _, _, err := r.look(ctx); err != nil {
 			return err
 		}
 	}
 	if !r.breaker.Allow(id) {
-		return errMassDeath
+		return ErrMassDeath
 	}
 	return nil
 }
 
 // look shows the breaker what all open runs of this root seem to be, and gives them.
-func (r *Runs) look(ctx context.Context) ([]Run, error) {
+func (r *Runs) look(ctx context.Context) ([]Run, map[uuid.UUID]process.State, error) {
 	runs, err := r.Open(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	finder := r.finder()
 	states := make(map[uuid.UUID]process.State, len(runs))
 	for _, run := range runs {
-		states[run.ID] = r.seems(run)
+		states[run.ID] = finder.Of(run)
 	}
 	seen := r.breaker.Look(time.Now(), states)
 	switch {
@@ -93,25 +156,11 @@ func (r *Runs) look(ctx context.Context) ([]Run, error) {
 	case seen.Closed:
 		r.log.InfoContext(ctx, "runs are believed again", slog.Int("dead", seen.Dead), slog.Int("runs", seen.All))
 	}
-	return runs, nil
+	return runs, states, nil
 }
 
-// seems is what a run looks like to the breaker.
-func (r *Runs) seems(run Run) process.State {
-	shim, err := process.OpenRun(r.dir(run.ID))
-	switch {
-	case errors.Is(err, process.ErrNoRun) && run.State == StateIntended:
-		return process.State{Status: process.StatusPending}
-	case errors.Is(err, process.ErrNoRun):
-		return process.State{Status: process.StatusDead, Interrupted: !r.here(starter(run))}
-	case err != nil:
-		return process.State{Status: process.StatusUnknown, Doubt: err}
-	}
-	st, err := shim.State()
-	if err != nil {
-		return process.State{Status: process.StatusUnknown, Doubt: err}
-	}
-	return st
+func (r *Runs) finder() sight.Finder {
+	return sight.Finder{Ledger: r.Reader, Dir: r.cfg.Dir, Root: r.cfg.RootID, Self: r.cfg.Self}
 }
 
 // MassDeath says how many runs of how many seem dead, while that isn't believed.

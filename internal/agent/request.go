@@ -114,7 +114,7 @@ type Runs struct {
 	cfg     Config
 	ledger  *ledger.Store
 	log     *slog.Logger
-	shims   shims
+	shims   launch.Shims
 	launch  launch.Config
 	breaker verdict.Breaker
 }

@@ -110,6 +110,8 @@ const (
 	WhyOrphaned     Why = "orphaned"
 	WhyInterrupted  Why = "interrupted"
 	WhyNeverStarted Why = "never_started"
+	// WhyCeiling is the end of a run that went on past its own limit, as its shim didn't end it.
+	WhyCeiling Why = "ceiling"
 	// WhyHostDead is never in a record either: another host has got the job, since the run's was silent for too long.
 	WhyHostDead Why = "host_dead"
 	// WhyShimDead is never in a record: it is for those who note that there is none.
@@ -119,7 +121,7 @@ const (
 // recorded reports whether a record may give the reason.
 func (w Why) recorded() bool {
 	switch w {
-	case WhyExited, WhyTimeout, WhyStalled, WhyCancelled, WhyOrphaned, WhyInterrupted, WhyNeverStarted:
+	case WhyExited, WhyTimeout, WhyStalled, WhyCancelled, WhyOrphaned, WhyInterrupted, WhyNeverStarted, WhyCeiling:
 		return true
 	default:
 		return false

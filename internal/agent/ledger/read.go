@@ -24,11 +24,13 @@ type Reader struct {
 	self process.Identity
 }
 
-const selectRuns = `select id, task_id, job_id, job_epoch, purpose, key, stage, round, attempt, agent, state, root_id, host,
+const runColumns = `id, task_id, job_id, job_epoch, purpose, key, stage, round, attempt, agent, state, root_id, host,
 	boot_id, pid_namespace, shim_pid, pid, pid_started_at, created_at, started_at, finished_at, consumed_at, exit_code,
 	signal, ended, outcome, reset_at, session_id, summary, question, cost_usd::float8 as cost_usd, input_tokens, output_tokens,
 	turns, log_bytes, preset, resumed_from, session_lost, cached_tokens, session_total, detail, error, slot, removed_at,
-	user_ms, system_ms, max_rss_bytes from runs `
+	user_ms, system_ms, max_rss_bytes`
+
+const selectRuns = `select ` + runColumns + ` from runs `
 
 // bounded is for what must be read or written although ctx is over: a look at a run that is to be cancelled, its end.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -82,6 +84,53 @@ func (r Reader) Unconsumed(ctx context.Context, taskID int64, key string) (Run, 
 // Open lists the runs of this root whose end isn't noted.
 func (r Reader) Open(ctx context.Context) ([]Run, error) {
 	return r.many(ctx, "where root_id = @root and state <> 'finished' order by created_at, id", pgx.NamedArgs{"root": r.root})
+}
+
+// Aged is a run and for how long it has been what it is, by the database's clock: since its end, its start, or its intent.
+type Aged struct {
+	Run
+	Age time.Duration
+}
+
+// Aged reads runs of whatever root; those that aren't there are left out.
+func (r Reader) Aged(ctx context.Context, ids []uuid.UUID) ([]Aged, error) {
+	type row struct {
+		Run
+		AgeS float64
+	}
+	rows, err := r.pool.Query(ctx, `select `+runColumns+`,
+		extract(epoch from clock_timestamp() - coalesce(finished_at, started_at, created_at))::float8 as age_s
+		from runs where id = any($1)`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read runs: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[row])
+	if err != nil {
+		return nil, fmt.Errorf("read runs: %w", err)
+	}
+	aged := make([]Aged, 0, len(found))
+	for _, f := range found {
+		aged = append(aged, Aged{f.Run, time.Duration(f.AgeS * float64(time.Second))})
+	}
+	return aged, nil
+}
+
+// Pinning lists the open runs of this root that pin a job which somebody has now.
+func (r Reader) Pinning(ctx context.Context) (map[uuid.UUID]bool, error) {
+	rows, err := r.pool.Query(ctx, `select r.id from runs r join jobs j on j.id = r.job_id and j.run_id = r.id
+		where r.root_id = $1 and r.state <> 'finished' and j.state = 'running'`, r.root)
+	if err != nil {
+		return nil, fmt.Errorf("list runs of running jobs: %w", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("list runs of running jobs: %w", err)
+	}
+	pinning := make(map[uuid.UUID]bool, len(ids))
+	for _, id := range ids {
+		pinning[id] = true
+	}
+	return pinning, nil
 }
 
 // OpenOf lists those of one task.

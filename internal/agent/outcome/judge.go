@@ -88,7 +88,7 @@ func (e evidence) judge() Judgement {
 // byReason is the outcome of a run that didn't end by itself.
 func byReason(why process.Why) (Outcome, bool) {
 	switch why {
-	case process.WhyTimeout:
+	case process.WhyTimeout, process.WhyCeiling:
 		return Timeout, true
 	case process.WhyStalled:
 		return Stalled, true

@@ -1,0 +1,80 @@
+package sight
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/google/uuid"
+
+	"orch/internal/agent/ledger"
+	"orch/internal/process"
+)
+
+// Finder looks at the run directories of one data root.
+type Finder struct {
+	Ledger ledger.Reader
+	// Dir holds the run directories of Root, Self is who looks.
+	Dir  string
+	Root uuid.UUID
+	Self process.Identity
+}
+
+// Path is the directory of a run.
+func (f Finder) Path(id uuid.UUID) string { return filepath.Join(f.Dir, id.String()) }
+
+// Starter is where a run was begun, as far as its row tells.
+func Starter(run ledger.Run) process.Identity {
+	return process.Identity{Host: run.Host, BootID: run.BootID, PIDNamespace: run.PIDNamespace}
+}
+
+// Here says whether a process was of this boot and pid namespace.
+func (f Finder) Here(at process.Identity) bool {
+	return at.BootID == f.Self.BootID && at.PIDNamespace == f.Self.PIDNamespace
+}
+
+// Of is what a run of this root looks like whose end isn't noted; unknown when its directory can't be read.
+func (f Finder) Of(run ledger.Run) process.State {
+	st, err := f.Look(run)
+	if err != nil {
+		return process.State{Status: process.StatusUnknown, Doubt: err}
+	}
+	return st
+}
+
+// Look is Of with the error. A run that was seen alive and whose directory is lost is dead.
+func (f Finder) Look(run ledger.Run) (process.State, error) {
+	shim, err := process.OpenRun(f.Path(run.ID))
+	switch {
+	case errors.Is(err, process.ErrNoRun) && run.State == ledger.StateIntended:
+		return process.State{Status: process.StatusPending}, nil
+	case errors.Is(err, process.ErrNoRun):
+		return process.State{Status: process.StatusDead, Interrupted: !f.Here(Starter(run))}, nil
+	case err != nil:
+		return process.State{}, err //nolint:wrapcheck // it says what it is
+	}
+	return shim.State() //nolint:wrapcheck // as above
+}
+
+// Unrecorded lists the run directories without a record of the end.
+func (f Finder) Unrecorded() ([]uuid.UUID, error) {
+	entries, err := os.ReadDir(f.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("list run directories: %w", err)
+	}
+	var open []uuid.UUID
+	var failed []error // one that can't be looked into hides no other
+	for _, entry := range entries {
+		id, err := uuid.Parse(entry.Name())
+		if err != nil {
+			continue
+		}
+		recorded, err := process.Recorded(f.Path(id))
+		failed = append(failed, err)
+		if err == nil && !recorded {
+			open = append(open, id)
+		}
+	}
+	return open, errors.Join(failed...)
+}
