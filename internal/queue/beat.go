@@ -55,6 +55,11 @@ func (q *Queue) Beat(ctx context.Context, w Worker, leases []*Lease) (Beat, erro
 		h.beat.drop(ctx) // whatever state it is in, also one that a failover left read-only
 		return Beat{}, fmt.Errorf("beat: %w", err)
 	}
+	if answer.unknown { // it was silent for so long that its row was pruned
+		if err := register(ctx, conn, w); err != nil {
+			q.cfg.Logger.WarnContext(ctx, "worker not registered again", slog.String("error_code", db.Code(err)))
+		}
+	}
 	result := batch.judge(answer, sent)
 	seen := make([]grant, 0, len(answer.rows))
 	for _, row := range answer.rows {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 const (
@@ -106,6 +107,7 @@ type beatAnswer struct {
 	renewed map[grant]bool
 	rows    []seenRow
 	schema  int
+	unknown bool // the worker has no row
 }
 
 // send runs the statements of a beat as one transaction in one round trip: a process that is stopped after it has sent
@@ -127,7 +129,7 @@ func (b *beatBatch) send(ctx context.Context, conn *pgx.Conn, q *Queue, w Worker
 		answer.rows, err = pgx.CollectRows(r, pgx.RowToStructByName[seenRow])
 		return err
 	})
-	batch.Queue(aliveSQL, args)
+	batch.Queue(aliveSQL, args).Exec(func(tag pgconn.CommandTag) error { answer.unknown = tag.RowsAffected() == 0; return nil })
 	batch.Queue(schemaSQL).QueryRow(func(r pgx.Row) error { return r.Scan(&answer.schema) })
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return beatAnswer{}, err

@@ -101,6 +101,25 @@ func (l *Lease) ReleaseTx(ctx context.Context, tx pgx.Tx, r Release) error {
 	return err
 }
 
+// RecoverTx is ReleaseTx for a job whose work was cut short by a death that isn't its own, and counts that: after
+// MaxRecoveries of them in a row, as the row has it now, the job fails with crash_loop and this message, unless somebody
+// wants it cancelled. It returns which.
+func (l *Lease) RecoverTx(ctx context.Context, tx pgx.Tx, r Release, message string) (State, error) {
+	r.Recovery = true
+	return l.end(ctx, tx, "give back", OutcomeReleased, func(ft *fencedTx) (Job, error) {
+		job, err := move(ctx, ft, setFailed, held+` and recoveries >= @most and cancel_requested_at is null`, l.args(pgx.NamedArgs{
+			"most": MaxRecoveries, "code": CodeCrashLoop, "message": storable(message),
+		}))
+		switch {
+		case err == nil:
+			return job, l.q.failed(ctx, ft, job, CodeCrashLoop, storable(message))
+		case !isNoRows(err):
+			return job, err
+		}
+		return move(ctx, ft, setReleased, held, l.args(r.args()))
+	})
+}
+
 // Release gives the job back in a transaction of its own, also under a lease that was marked lost: that is how a stop
 // gets rid of jobs whose handlers don't return. ErrLeaseLost means that there was nothing to give back.
 func (l *Lease) Release(ctx context.Context, r Release) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Worker is who claims: one boot of one process.
@@ -29,7 +30,11 @@ const workerColumns = `id, root_id, host, boot_id, pid_namespace, pid, pid_start
 func (q *Queue) RegisterWorker(ctx context.Context, w Worker) error {
 	ctx, cancel := q.bounded(ctx)
 	defer cancel()
-	_, err := q.pool.Exec(ctx, `
+	return register(ctx, q.pool, w)
+}
+
+func register(ctx context.Context, on execer, w Worker) error {
+	_, err := on.Exec(ctx, `
 insert into workers (`+workerColumns+`)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 on conflict (id) do update set lanes = excluded.lanes, repos = excluded.repos, schema = excluded.schema,
@@ -41,8 +46,13 @@ on conflict (id) do update set lanes = excluded.lanes, repos = excluded.repos, s
 	return nil
 }
 
+// execer is the pool or a connection.
+type execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
 // WorkerStopped notes that the worker is gone and closes the connection of its beats. What it still holds in the
-// database is left to ReleaseDead.
+// database is left to others: Take.
 func (q *Queue) WorkerStopped(ctx context.Context, w Worker) error {
 	ctx, cancel := q.bounded(ctx)
 	defer cancel()

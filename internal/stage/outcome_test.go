@@ -96,6 +96,42 @@ func TestStage_AttemptGivenBack(t *testing.T) {
 	}
 }
 
+// An agent that takes its container with it each time is stopped for a person to look, once and for all; one that gets
+// somewhere meanwhile is not.
+func TestStage_InterruptedAgainAndAgainIsACrashLoop(t *testing.T) {
+	t.Parallel()
+	for _, hook := range []bool{true, false} {
+		t.Run(fmt.Sprintf("hook %v", hook), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if !hook {
+				w.queue = queue.New(w.pool, queue.Config{})
+			}
+			added := w.create()
+			for n := 1; n <= queue.MaxRecoveries; n++ {
+				w.agents.scripts = append(w.agents.scripts, "outcome interrupted")
+				if err := w.work(); err != nil {
+					t.Fatal(err)
+				}
+				if job := w.job(added.ID); job.State != queue.StateQueued || job.Attempt != 0 || job.Recoveries != n {
+					t.Fatalf("%d: %+v", n, job)
+				}
+			}
+			w.agents.scripts = append(w.agents.scripts, "outcome interrupted")
+			if err := w.work(); err != nil {
+				t.Fatal(err)
+			}
+			after := w.get(added.ID)
+			if after.State != task.Blocked || after.ReasonCode != queue.CodeCrashLoop || !strings.Contains(after.Reason, "orch task retry demo-1") {
+				t.Errorf("%+v", after)
+			}
+			if w.job(added.ID) != nil || w.unconsumed() != 0 || len(w.blocked) != 1 || w.agents.started != queue.MaxRecoveries+1 {
+				t.Errorf("blocked %v, %d runs", w.blocked, w.agents.started)
+			}
+		})
+	}
+}
+
 // Whoever starts agents may find that a person has to look at the task first.
 func TestStage_NoAgentMayBeStarted(t *testing.T) {
 	t.Parallel()

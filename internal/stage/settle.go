@@ -210,15 +210,14 @@ func (h *Handler) unfinished(ctx context.Context, w *work) error {
 	}
 }
 
-// giveBack queues the job again without spending its attempt. Only a death of what orch itself is responsible for
-// counts as a recovery, of which there are few: an agent that is out of quota may wait for as long as it takes.
+// giveBack queues the job again without spending its attempt. An agent that is out of quota may wait for as long as it takes.
 func (h *Handler) giveBack(ctx context.Context, w *work) error {
 	release := queue.Release{After: w.ran.RetryAfter, WaitingFor: w.ran.Outcome}
 	switch {
 	case w.ran.Fallback != "":
 		release = queue.Release{}
 	case w.ran.Outcome == "interrupted", w.ran.Outcome == "orphaned":
-		release.Recovery = true
+		return h.recovered(ctx, w, release)
 	default:
 		release.After = max(release.After, defaultPause)
 		switch {
@@ -230,6 +229,22 @@ func (h *Handler) giveBack(ctx context.Context, w *work) error {
 	}
 	return h.settle(ctx, w, func(ctx context.Context, tx pgx.Tx) error {
 		return w.lease.ReleaseTx(ctx, tx, release)
+	})
+}
+
+// recovered gives the job back after a death of what orch itself is responsible for: its container, its machine, its contact.
+// An agent that takes its container with it each time would go on for ever, so these are counted.
+func (h *Handler) recovered(ctx context.Context, w *work, release queue.Release) error {
+	reason := fmt.Sprintf("agent %q was cut short (%s) again and again, each time before it had said anything new: see what its container or "+
+		"machine dies of, then `orch task retry %s`", w.ran.Agent, w.ran.Outcome, w.task.Key)
+	return h.settle(ctx, w, func(ctx context.Context, tx pgx.Tx) error {
+		state, err := w.lease.RecoverTx(ctx, tx, release, reason)
+		if err != nil || state != queue.StateFailed {
+			return err
+		}
+		// As in tryAgain.
+		_, err = h.store.BlockTx(ctx, tx, w.task.At(), task.Block{Code: queue.CodeCrashLoop, Reason: reason, Feedback: w.ran.LogTail})
+		return err
 	})
 }
 

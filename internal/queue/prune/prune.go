@@ -1,8 +1,11 @@
-// Package prune deletes jobs that ended long ago, as a job of the queue itself.
+// Package prune deletes jobs that ended long ago, and rows of workers that are long gone, as a job of the queue itself.
 //
 // Only succeeded and cancelled jobs go: a failed one waits for a person. The totals of the queue are counters of their
 // own and stay. Each batch is a transaction under the job's lease, with what was deleted so far as the job's progress in
 // it: a prune that is stopped, or whose worker dies, goes on where it was.
+//
+// A worker is gone when it stopped, or was silent, for as long as jobs are kept, and holds nothing. The newest row of each
+// data root stays: it says when the root was last seen. A worker that slept for that long writes its row again.
 package prune
 
 import (
@@ -33,8 +36,8 @@ func Insert() queue.Insert {
 // Config is what a Handler needs; zero values get defaults.
 type Config struct {
 	Queue  *queue.Queue
-	After  time.Duration // since the end of a job; default 7 days
-	Batch  int           // jobs in one transaction; default 1000
+	After  time.Duration // since the end of a job, or of a worker; default 7 days
+	Batch  int           // jobs, or workers, in one transaction; default 1000
 	Logger *slog.Logger  // nil = silent
 }
 
@@ -71,7 +74,7 @@ func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
 		}
 		if n < int64(h.cfg.Batch) {
 			h.report(ctx, done)
-			return nil
+			return h.workers(ctx, l)
 		}
 		select {
 		case <-l.Stopping():
@@ -128,4 +131,31 @@ func (h *Handler) delete(ctx context.Context, tx pgx.Tx, mark *time.Time) (n int
 	}
 	err = tx.QueryRow(ctx, deleteSQL, pgx.NamedArgs{"mark": mark, "after": h.cfg.After.Seconds(), "batch": h.cfg.Batch}).Scan(&n, &last)
 	return n, last, err
+}
+
+// goneSQL doesn't ask whether the process of a silent worker lives: it holds nothing, and says so again when it does.
+const goneSQL = `
+delete from workers where id = any(array(
+	select id from workers w
+	where greatest(heartbeat_at, stopped_at) < now() - make_interval(secs => @after)
+	  and not exists (select from jobs where state = 'running' and worker_id = w.id)
+	  and exists (select from workers newer where newer.root_id = w.root_id and newer.heartbeat_at > w.heartbeat_at)
+	order by heartbeat_at limit @batch
+	for update skip locked))`
+
+// workers deletes the rows of workers that are long gone.
+func (h *Handler) workers(ctx context.Context, l *queue.Lease) error {
+	for n := int64(h.cfg.Batch); n == int64(h.cfg.Batch) && ctx.Err() == nil; {
+		bounded, cancel := context.WithTimeout(ctx, h.cfg.Queue.QueryTimeout())
+		err := l.Tx(bounded, func(tx pgx.Tx) error {
+			tag, err := tx.Exec(bounded, goneSQL, pgx.NamedArgs{"after": h.cfg.After.Seconds(), "batch": h.cfg.Batch})
+			n = tag.RowsAffected()
+			return err
+		})
+		cancel()
+		if err != nil {
+			return fmt.Errorf("prune workers: %w", err)
+		}
+	}
+	return context.Cause(ctx)
 }

@@ -198,6 +198,36 @@ func TestPruneLeavesAloneWhatIsLocked(t *testing.T) {
 	equal(t, "left", b.text(kinds), "cancelled 8 days 1")
 }
 
+// Of the workers that stopped or fell silent long ago only those are kept that hold something, and the newest of each root.
+func TestPruneForgetsWorkersThatAreLongGone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	lonely := queuetest.Root(t, b.pool)
+	for _, w := range []struct{ version, heartbeat, stopped string }{
+		{"stopped", "9 days", "8 days"}, {"stopped later", "9 days", "6 days"}, {"silent", "8 days", ""}, {"quiet", "6 days", ""}, {"holds a job", "8 days", ""},
+	} {
+		b.exec(`insert into workers (id, root_id, host, boot_id, pid_namespace, pid, pid_started_at, version, lanes, heartbeat_at, stopped_at)
+			values (gen_random_uuid(), $1, 'test', 'boot', 'ns', 1, 1, $2, '{}', now() - $3::interval, now() - nullif($4, '')::interval)`,
+			b.w.RootID, w.version, w.heartbeat, w.stopped)
+	}
+	b.exec(`insert into jobs (kind, lane, max_attempts, state, worker_id, epoch, lease_expires_at, started_at)
+		select 'running', 'old', 1, 'running', id, 1, now(), now() from workers where version = 'holds a job'`)
+	for _, at := range []string{"20 days", "10 days"} {
+		b.exec(`insert into workers (id, root_id, host, boot_id, pid_namespace, pid, pid_started_at, version, lanes, heartbeat_at)
+			values (gen_random_uuid(), $1, 'test', 'boot', 'ns', 1, 1, 'root that is away for ' || $2, '{}', now() - $2::interval)`, lonely, at)
+	}
+	lease := b.running()
+	b.no(prune.New(prune.Config{Queue: b.q, Batch: 1}).Run(t.Context(), lease))
+	equal(t, "left", b.text(`select string_agg(version, ', ' order by version) from workers`),
+		"holds a job, quiet, root that is away for 10 days, stopped later, test")
+
+	// One that comes back after that is known again with its next beat.
+	b.exec(`delete from workers where id = $1`, b.w.ID)
+	_, err := b.q.Beat(t.Context(), b.w, []*queue.Lease{lease})
+	b.no(err)
+	equal(t, "again", b.text(`select string_agg(version || ' ' || (stopped_at is null), ', ') from workers where version = 'test'`), "test true")
+}
+
 func TestAnyNumberOfWorkersRunOnePrune(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
