@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -11,7 +10,6 @@ import (
 const (
 	defaultLimit = 50
 	maxLimit     = 500
-	maxCounted   = 100_000 // rows of each sort that a count looks at
 )
 
 // Get returns a job, or ErrNotFound.
@@ -78,100 +76,6 @@ func ActiveForTaskTx(ctx context.Context, tx pgx.Tx, taskID int64) (*Job, error)
 			return nil, nil
 		}
 	}
-}
-
-// liveSQL reads queued, running and failed rows by the partial indexes, no more than @most of each kind in each lane: the
-// most of one must not hide another.
-const liveSQL = `
-with recursive queued (lane, kind) as (
-	(select lane, kind from jobs where state = 'queued' order by lane, kind limit 1)
-	union all
-	select next.* from queued q cross join lateral (
-		select lane, kind from jobs where state = 'queued' and (lane, kind) > (q.lane, q.kind) order by lane, kind limit 1) next
-), failed (lane, kind) as (
-	(select lane, kind from jobs where state = 'failed' order by lane, kind limit 1)
-	union all
-	select next.* from failed f cross join lateral (
-		select lane, kind from jobs where state = 'failed' and (lane, kind) > (f.lane, f.kind) order by lane, kind limit 1) next
-), live as (
-	select job.* from queued q cross join lateral (
-		select kind, lane, state, run_at from jobs where state = 'queued' and lane = q.lane and kind = q.kind limit @most) job
-	union all
-	(select kind, lane, state, run_at from jobs where state = 'running' limit @most)
-	union all
-	select job.* from failed f cross join lateral (
-		select kind, lane, state, run_at from jobs where state = 'failed' and lane = f.lane and kind = f.kind limit @most) job)`
-
-// Depth is how much of one kind there is in one lane. Counts end at 100,000, and so does the look for the oldest.
-type Depth struct {
-	Kind, Lane              string
-	Queued, Running, Failed int64
-	OldestQueued            *time.Duration // for how long the oldest queued job has been due; nil when none is
-}
-
-const beginByIndex = `begin; ` + byIndexSQL
-
-// collectByIndex is collect for statements that must not depend on statistics: a plan that reads the whole table would
-// read all that has ended too.
-func collectByIndex[T any](ctx context.Context, q *Queue, sql string, args ...any) (out []T, err error) {
-	ctx, cancel := q.bounded(ctx)
-	defer cancel()
-	err = pgx.BeginTxFunc(ctx, q.pool, pgx.TxOptions{BeginQuery: beginByIndex}, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, sql, args...)
-		if err != nil {
-			return err
-		}
-		out, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
-		return err
-	})
-	return out, err
-}
-
-// Depth counts what is queued, running and failed. It holds no arguments, texts or names.
-func (q *Queue) Depth(ctx context.Context) ([]Depth, error) {
-	type row struct {
-		Kind, Lane              string
-		Queued, Running, Failed int64
-		Age                     *float64
-	}
-	rows, err := collectByIndex[row](ctx, q, liveSQL+`
-select kind, lane, count(*) filter (where state = 'queued') as queued, count(*) filter (where state = 'running') as running,
-	count(*) filter (where state = 'failed') as failed,
-	extract(epoch from clock_timestamp() - min(run_at) filter (where state = 'queued' and run_at <= now()))::float8 as age
-from live group by kind, lane order by kind, lane`, pgx.NamedArgs{"most": maxCounted})
-	if err != nil {
-		return nil, fmt.Errorf("count jobs by kind: %w", err)
-	}
-	depth := make([]Depth, 0, len(rows))
-	for _, r := range rows {
-		d := Depth{Kind: r.Kind, Lane: r.Lane, Queued: r.Queued, Running: r.Running, Failed: r.Failed}
-		if r.Age != nil {
-			age := time.Duration(*r.Age * float64(time.Second))
-			d.OldestQueued = &age
-		}
-		depth = append(depth, d)
-	}
-	return depth, nil
-}
-
-// Counts returns how many jobs are queued and running, and how many ever succeeded, failed and were cancelled.
-func (q *Queue) Counts(ctx context.Context) (map[State]int64, error) {
-	type row struct {
-		State State
-		Total int64
-	}
-	rows, err := collectByIndex[row](ctx, q, liveSQL+`
-select state, count(*) as total from live where state <> 'failed' group by state
-union all
-select state, sum(total)::bigint from job_totals group by state`, pgx.NamedArgs{"most": maxCounted})
-	if err != nil {
-		return nil, fmt.Errorf("count jobs by state: %w", err)
-	}
-	counts := map[State]int64{StateQueued: 0, StateRunning: 0, StateSucceeded: 0, StateFailed: 0, StateCancelled: 0}
-	for _, r := range rows {
-		counts[r.State] += r.Total
-	}
-	return counts, nil
 }
 
 // AddCounterTx adds to a total that is kept since the database was made.

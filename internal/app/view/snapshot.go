@@ -119,19 +119,16 @@ func (a Snapshot) fillPaused(ctx context.Context, q *api.Queue) error {
 }
 
 func (a Snapshot) fillJobs(ctx context.Context, q *api.Queue) error {
-	counts, err := a.Jobs.Counts(ctx)
+	census, err := a.Jobs.Census(ctx)
 	if err != nil {
 		return err
 	}
+	counts := census.Counts
 	q.Counts = api.QueueCounts{
 		Queued: counts[queue.StateQueued], Running: counts[queue.StateRunning], Succeeded: counts[queue.StateSucceeded],
 		Failed: counts[queue.StateFailed], Cancelled: counts[queue.StateCancelled],
 	}
-	depth, err := a.Jobs.Depth(ctx)
-	if err != nil {
-		return err
-	}
-	for _, d := range depth {
+	for _, d := range census.Depth {
 		shown := api.QueueDepth{Kind: d.Kind, Lane: d.Lane, Queued: d.Queued, Running: d.Running, Failed: d.Failed}
 		if d.OldestQueued != nil {
 			age := httpapi.Seconds(*d.OldestQueued)
