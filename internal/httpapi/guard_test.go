@@ -29,6 +29,8 @@ func TestTokenIsAskedOverTCP(t *testing.T) {
 		"readiness":                  {path: "/readyz", want: 200},
 		"queue":                      {path: "/queue", want: 401},
 		"public queue":               {public: true, path: "/queue", want: 200},
+		"metrics":                    {path: "/metrics", want: 401},
+		"public metrics":             {public: true, path: "/metrics", want: 404},
 		"public queue, other method": {public: true, method: http.MethodPost, path: "/queue", want: 401},
 		"public queue, tasks":        {public: true, path: "/tasks", want: 401},
 		"public queue, trick":        {public: true, path: "/queue/../tasks", want: 401},

@@ -33,6 +33,7 @@ type handlers struct {
 	jobs      Jobs
 	runs      Runs
 	agents    Agents
+	metrics   http.Handler
 	queue     *snapshot.Cache[queueview.Encoded]
 	checks    *snapshot.Cache[[]api.Check]
 	streams   chan struct{} // one slot for each stream that may be open
@@ -52,6 +53,7 @@ func newHandlers(cfg Config, stop <-chan struct{}) *handlers {
 		jobs:      cfg.Jobs,
 		runs:      cfg.Runs,
 		agents:    cfg.Agents,
+		metrics:   cfg.Metrics,
 		queue:     &snapshot.Cache[queueview.Encoded]{Build: builder.Build, Fresh: cfg.QueueEvery, Timeout: cfg.BuildTimeout, Overlap: true},
 		checks:    &snapshot.Cache[[]api.Check]{Build: checksOf(cfg.Readiness), Fresh: time.Second, Timeout: cfg.BuildTimeout},
 		streams:   make(chan struct{}, cfg.MaxStreams),
@@ -135,7 +137,7 @@ func (h *handlers) bounded(next api.StrictHandlerFunc, operation string) api.Str
 // asksDatabase is false for what is answered without it, and so says nothing about it.
 func asksDatabase(operation string) bool {
 	switch operation {
-	case "GetHealth", "GetReadiness", "GetQueue":
+	case "GetHealth", "GetReadiness", "GetQueue", "GetMetrics":
 		return false
 	}
 	return true

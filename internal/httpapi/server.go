@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"orch/api"
 	"orch/internal/httpapi/door"
 	"orch/internal/httpapi/front"
 	"orch/internal/httpapi/socket"
@@ -29,7 +30,7 @@ type Config struct {
 	Addr        string // TCP address, e.g. 127.0.0.1:8047; empty = none
 	SocketPath  string // unix socket; empty = none
 	Token       string // bearer token; empty is allowed on loopback only
-	QueuePublic bool   // GET /queue needs no token
+	QueuePublic bool   // GET /queue and GET /metrics need no token
 
 	Tasks     Tasks
 	Jobs      Jobs
@@ -37,6 +38,7 @@ type Config struct {
 	Agents    Agents
 	Queue     QueueSource
 	Readiness Readiness
+	Metrics   http.Handler // answers GET /metrics, which isn't there when it is nil
 	// ErrorCode names an error of what stands behind in a word, e.g. database_unreachable; nil = this package's own codes.
 	ErrorCode func(error) string
 	Logger    *slog.Logger
@@ -88,9 +90,10 @@ func (c Config) validate() error {
 
 // Server serves the API on a TCP address, on a unix socket, or on both.
 type Server struct {
-	cfg  Config
-	mu   sync.Mutex
-	addr net.Addr
+	cfg      Config
+	mu       sync.Mutex
+	addr     net.Addr
+	handlers *handlers // while it runs
 }
 
 // New checks the configuration. Nothing listens before Run.
@@ -112,11 +115,28 @@ func (s *Server) Addr() string {
 	return s.addr.String()
 }
 
+// errNotRunning says that a server that doesn't run takes no snapshots.
+var errNotRunning = errors.New("the server doesn't run")
+
+// Snapshot is what GET /queue shows, out of the same cache. An error says that there never was one.
+func (s *Server) Snapshot(ctx context.Context) (api.Queue, error) {
+	s.mu.Lock()
+	h := s.handlers
+	s.mu.Unlock()
+	if h == nil {
+		return api.Queue{}, errNotRunning
+	}
+	encoded, err := h.queue.Get(ctx)
+	return encoded.Queue, err
+}
+
 // Run listens, calls ready, and serves until ctx ends. Then streams are cut at once, other requests have StopTimeout.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	stop := make(chan struct{})
 	h := newHandlers(s.cfg, stop)
 	defer h.close()
+	s.setHandlers(h)
+	defer s.setHandlers(nil)
 	servers, err := s.listen(ctx, h)
 	if err != nil {
 		return err
@@ -163,6 +183,12 @@ func (s *Server) listen(ctx context.Context, h *handlers) (servers []*door.Serve
 		servers = append(servers, door.New(listener, h.router(front.TCP, guard.Wrap), s.cfg.Logger))
 	}
 	return servers, nil
+}
+
+func (s *Server) setHandlers(h *handlers) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handlers = h
 }
 
 func (s *Server) setAddr(addr net.Addr) {

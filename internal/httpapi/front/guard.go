@@ -63,7 +63,7 @@ func (g *Guard) open(r *http.Request) bool {
 	switch r.URL.Path {
 	case "/healthz", "/readyz":
 		return true
-	case "/queue":
+	case "/queue", "/metrics":
 		return g.token != "" && g.queuePublic && r.Method == http.MethodGet
 	}
 	return false

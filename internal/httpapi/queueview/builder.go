@@ -15,8 +15,9 @@ import (
 
 // Encoded is a snapshot as it goes over the wire.
 type Encoded struct {
-	Body []byte
-	At   time.Time // when it was taken
+	Body  []byte
+	At    time.Time // when it was taken
+	Queue api.Queue // what Body says; shared, to be read only
 }
 
 // NoSnapshotError says that there never was a snapshot, and why; Code is fit to be shown.
@@ -80,7 +81,7 @@ func encode(queue api.Queue) (Encoded, error) {
 	if err != nil {
 		return Encoded{}, fmt.Errorf("encode a queue snapshot: %w", err)
 	}
-	return Encoded{Body: append(body, '\n'), At: queue.GeneratedAt}, nil
+	return Encoded{Body: append(body, '\n'), At: queue.GeneratedAt, Queue: queue}, nil
 }
 
 // fill makes absent lists empty ones, since the shape has no null where a list belongs, and says of parts that
