@@ -232,14 +232,14 @@ func (s *system) stopLandingTx(ctx context.Context, tx pgx.Tx, taskID int64) (bo
 }
 
 // recover gives back what dead processes of this data root held, what any worker's lease ran out on, notes how runs ended
-// that nobody watched, takes the tasks of hosts that are dead, and blocks those that nobody would ever begin. It is done at the start and again and again, by every
-// process at its own pace. Each part is done whatever the others meet.
+// that nobody watched, and takes the tasks of hosts that are dead. It is done at the start and again and again, by every process
+// at its own pace. Each part is done whatever the others meet.
 func (s *system) recover(ctx context.Context) error {
 	dead := s.releaseDead(ctx)
 	late, expired := s.queue.ReleaseExpired(ctx, s.queue.LeaseTTL())
 	s.worker.CountReaped(len(late))
 	runs := errors.Join(s.runs.EndStrays(ctx), s.runs.Recover(ctx))
-	return errors.Join(dead, expired, runs, s.hosts.Pass(ctx), s.blockUnserved(ctx))
+	return errors.Join(dead, expired, runs, s.hosts.Pass(ctx))
 }
 
 func identityOf(w queue.Worker) process.Identity {

@@ -2,6 +2,7 @@ package git
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,6 +76,28 @@ func (m *Mirror) compose(ctx context.Context, c Change, committer Identity) (Rep
 		return Replayed{}, err
 	}
 	return Replayed{Commit: id, Tree: tree, Commits: 1, Squashed: c.Method == Squash}, nil
+}
+
+// Contains says whether base has all that head changes since they parted, in whatever commits: merging head into base would
+// change nothing. A change that conflicts with base isn't in it.
+func (m *Mirror) Contains(ctx context.Context, base, head string) (bool, error) {
+	contained, err := m.contains(ctx, base, head)
+	if err != nil {
+		return false, fmt.Errorf("ask whether %.12s has the change of %.12s: %w", base, head, err)
+	}
+	return contained, nil
+}
+
+func (m *Mirror) contains(ctx context.Context, base, head string) (bool, error) {
+	s, err := m.span(ctx, base, head)
+	if err != nil || s.empty || s.fork == s.onto.id {
+		return err == nil && s.empty, err
+	}
+	tree, err := m.mergeTrees(ctx, base, head)
+	if _, conflicts := errors.AsType[*ConflictError](err); conflicts {
+		return false, nil
+	}
+	return err == nil && tree == s.onto.tree, err
 }
 
 // firstOf is the first commit of a change that isn't a merge, or its first.

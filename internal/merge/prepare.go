@@ -174,17 +174,33 @@ func (d *drive) head(ctx context.Context, site *build.Site, next *attempt.Attemp
 	return head, site.SetBack(ctx, source, head, branch)
 }
 
-// upstream finds out whether the work is in the target's history already, as what an earlier drive prepared (a
-// person may have landed a ready branch) or as it came from its author, and as which commit.
+// upstream finds out whether the work is in the target already: in its history, as what an earlier drive prepared (a
+// person may have landed a ready branch) or as it came from its author, and as which commit; or else as other commits that
+// change the same, e.g. one that a person squashed, which the method's replay may take for a conflict. Landings.Upstream asks
+// the same, so that what it finds is found here.
 func (d *drive) upstream(ctx context.Context, site *build.Site, head string) (string, error) {
 	kept, err := site.Kept(ctx, d.task.Key)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case kept != "" && kept == d.attempt.LandSHA:
-		return site.Upstream(ctx, kept, head)
 	}
-	return site.Upstream(ctx, head)
+	commits := []string{head}
+	if kept != "" && kept == d.attempt.LandSHA {
+		commits = []string{kept, head}
+	}
+	return upstream(ctx, site, commits)
+}
+
+// upstream is the commit as which the target has the first of commits, or the target's own when it has the last one's change.
+func upstream(ctx context.Context, site *build.Site, commits []string) (string, error) {
+	commit, err := site.Upstream(ctx, commits...)
+	if err != nil || commit != "" {
+		return commit, err
+	}
+	contained, err := site.Contains(ctx, commits[len(commits)-1])
+	if err != nil || !contained {
+		return "", err
+	}
+	return site.Base, nil
 }
 
 // already ends the task without a test or a landing: its work is upstream as commit.

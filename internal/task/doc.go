@@ -26,10 +26,11 @@
 // that is blocked with a question: its agent goes on in the same workspace once Answer has the answer.
 //
 // Locks are always taken in the order job, task: running jobs do so by nature (Lease.Tx locks the job), Cancel, Retry,
-// Answer and Revive by withJob.
+// Answer, ReviveOne and Resume by withJob.
 //
 // # What failure does
 //
 // A job that fails for good blocks its task in the same transaction, through JobFailedTx, which is the queue's
-// OnFailed. A job that is gone in a way nobody foresaw leaves an active task without a job: Revive finds those.
+// OnFailed. A job that is gone in a way nobody foresaw leaves an active task without a job: Jobless finds those, ReviveOne
+// enqueues what is missing. Both look again under the locks, so that any number of processes may do it at once.
 package task

@@ -28,6 +28,8 @@ const (
 	EventRetried      EventKind = "retried"
 	EventAnswered     EventKind = "answered"
 	EventRevived      EventKind = "revived"
+	EventResumed      EventKind = "resumed"
+	EventTidied       EventKind = "tidied"
 	EventHostLost     EventKind = "host_lost"
 	EventLanded       EventKind = "landed"
 	EventDone         EventKind = "done"

@@ -247,3 +247,22 @@ func (b *bench) due() {
 	b.t.Helper()
 	b.exec(`update jobs set run_at = now() where state = 'queued'`)
 }
+
+// revive gives each active task without a job one, and says how many there were.
+func (b *bench) revive() (n int) {
+	b.t.Helper()
+	found, err := b.store.Jobless(b.ctx, 0, 100)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, f := range found {
+		done, err := b.store.ReviveOne(b.ctx, f.ID, nil)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if done {
+			n++
+		}
+	}
+	return n
+}

@@ -121,3 +121,33 @@ func (s *Store) beginAnewTx(ctx context.Context, tx pgx.Tx, t Task) (Moved, erro
 	}
 	return Moved{Task: t}, s.EnqueueTx(ctx, tx, t, first)
 }
+
+// LeaveCleanUp ends the clean-up of a task that is queued for a data root whose host was given up, and what an ended task has
+// running there; false when it isn't queued there any more. What the task has on that host's disk is cleaned up when the host is
+// back: its own sweep finds it.
+func (s *Store) LeaveCleanUp(ctx context.Context, jobID int64, root uuid.UUID, leaving Leaving) (bool, error) {
+	left := false
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		job, lost, err := queue.LoseTx(ctx, tx, jobID, root)
+		if err != nil || !lost || job.TaskID == nil {
+			left = lost
+			return err
+		}
+		t, err := lockTx(ctx, tx, *job.TaskID)
+		if err != nil {
+			return err
+		}
+		if t.State.Ended() {
+			if err := leaving.GiveUpTx(ctx, tx, t.ID); err != nil {
+				return err
+			}
+		}
+		left = true
+		return appendEventTx(ctx, tx, t.ID, System, EventRetireFailed, "its data root gave no sign of life for too long: it is cleaned up there when that is back",
+			facts{"code": queue.CodeHostDead, "job_id": jobID, "root_id": root.String()})
+	})
+	if err != nil {
+		return false, fmt.Errorf("take clean-up %d from its data root: %w", jobID, err)
+	}
+	return left, nil
+}

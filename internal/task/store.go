@@ -163,12 +163,18 @@ func (s *Store) BindTx(ctx context.Context, tx pgx.Tx, at At, root uuid.UUID) (u
 // retireTx enqueues the clean-up after a task. Its concurrency key is the task's, so it never runs beside a job that
 // works in the task's workspace.
 func retireTx(ctx context.Context, tx pgx.Tx, t Task) error {
-	_, err := queue.EnqueueTx(ctx, tx, queue.Insert{
+	_, err := queueRetireTx(ctx, tx, t)
+	return err
+}
+
+// queueRetireTx is retireTx, and says whether none was there already.
+func queueRetireTx(ctx context.Context, tx pgx.Tx, t Task) (bool, error) {
+	in, err := queue.EnqueueTx(ctx, tx, queue.Insert{
 		Kind: KindRetire, Lane: LaneSystem, Args: RetireArgs{TaskID: t.ID}, DedupeKey: RetireKey(t.ID),
 		ConcurrencyKey: queue.TaskKey(t.ID), TaskID: t.ID, PinnedRoot: t.root(),
 	})
 	if err != nil {
-		return fmt.Errorf("enqueue retire job of task %s: %w", t.Key, err)
+		return false, fmt.Errorf("enqueue retire job of task %s: %w", t.Key, err)
 	}
-	return nil
+	return !in.Duplicate, nil
 }

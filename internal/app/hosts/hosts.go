@@ -15,6 +15,7 @@ import (
 
 	"orch/internal/agent/ledger"
 	"orch/internal/hostdead"
+	"orch/internal/lifespan"
 	"orch/internal/process"
 	"orch/internal/task"
 )
@@ -54,6 +55,10 @@ func New(cfg Config) *Hosts {
 	return &Hosts{cfg: cfg, watch: hostdead.New(cfg.Watch), told: map[uuid.UUID]bool{}, kept: map[int64]bool{}}
 }
 
+// cleanUps are the queued clean-ups of a data root, as the index of queued jobs has them.
+const cleanUps = `j.state = 'queued' and j.lane = '` + task.LaneSystem + `' and j.kind = '` + task.KindRetire + `'
+	and coalesce(j.pinned_root, '00000000-0000-0000-0000-000000000000')`
+
 // sightingsSQL reads what is known of other roots that have something to do.
 const sightingsSQL = `
 select r.id, seen.at, extract(epoch from clock_timestamp() - seen.at)::float8 as age,
@@ -61,7 +66,7 @@ select r.id, seen.at, extract(epoch from clock_timestamp() - seen.at)::float8 as
 	exists (select from runs where root_id = r.id and state <> 'finished' and orphan_grace_s is null) as endless
 from roots r cross join lateral (
 	select greatest(r.seen_at, max(heartbeat_at)) as at from workers where root_id = r.id) seen
-where r.id <> $1 and exists (select from tasks where root_id = r.id and state = 'active')`
+where r.id <> $1 and (exists (select from tasks where root_id = r.id and state = 'active') or exists (select from jobs j where ` + cleanUps + ` = r.id))`
 
 // Pass looks once, and takes from each dead root what it had to do. It is to be called at the pace of Config.Watch.Every.
 func (h *Hosts) Pass(ctx context.Context) error {
@@ -107,31 +112,53 @@ func (h *Hosts) sightings(ctx context.Context) ([]hostdead.Sighting, error) {
 
 // take takes the tasks of a dead root, one after the other: each may be somebody's again meanwhile.
 func (h *Hosts) take(ctx context.Context, root uuid.UUID) error {
-	rows, err := h.cfg.Pool.Query(ctx, `select id from tasks where root_id = $1 and state = 'active' order by id limit $2`, root, taken)
-	if err != nil {
-		return fmt.Errorf("list tasks of a dead data root: %w", err)
+	leaving := task.Leaving{
+		OfferedTx: h.cfg.OfferedTx,
+		GiveUpTx:  func(ctx context.Context, tx pgx.Tx, id int64) error { return ledger.GiveUpTx(ctx, tx, id, root) },
 	}
-	tasks, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	return errors.Join(
+		h.each(ctx, root, `select id from tasks where root_id = $1 and state = 'active' order by id limit $2`, func(id int64) error {
+			return h.takeTask(ctx, id, root, leaving)
+		}),
+		h.each(ctx, root, `select j.id from jobs j where `+cleanUps+` = $1 order by j.id limit $2`, func(id int64) error {
+			left, err := h.cfg.Tasks.LeaveCleanUp(ctx, id, root, leaving)
+			if left {
+				h.cfg.Logger.InfoContext(ctx, "clean-up left to a data root whose host is dead", slog.Int64("job_id", id), slog.String("root_id", root.String()))
+			}
+			return err
+		}),
+	)
+}
+
+// each has fn called with what is found in a root, whatever becomes of the others.
+func (h *Hosts) each(ctx context.Context, root uuid.UUID, sql string, fn func(id int64) error) error {
+	rows, err := h.cfg.Pool.Query(ctx, sql, root, taken)
 	if err != nil {
-		return fmt.Errorf("list tasks of a dead data root: %w", err)
+		return fmt.Errorf("list what a dead data root has: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return fmt.Errorf("list what a dead data root has: %w", err)
 	}
 	var failed []error
-	for _, id := range tasks {
-		_, err := h.cfg.Tasks.LeaveRoot(ctx, id, root, task.Leaving{
-			OfferedTx: h.cfg.OfferedTx,
-			GiveUpTx:  func(ctx context.Context, tx pgx.Tx, id int64) error { return ledger.GiveUpTx(ctx, tx, id, root) },
-		})
-		switch {
-		case err == nil, errors.Is(err, task.ErrLeft):
-		case errors.Is(err, task.ErrLandingStarted):
-			if !h.kept[id] {
-				h.kept[id] = true
-				h.cfg.Logger.ErrorContext(ctx, "a task stays with its dead host: its change may have landed already, which only that data root knows",
-					slog.Int64("task_id", id), slog.String("root_id", root.String()))
-			}
-		default:
-			failed = append(failed, err)
-		}
+	for _, id := range found {
+		failed = append(failed, lifespan.Guard(h.cfg.Logger, "work of a dead host", func() error { return fn(id) }))
 	}
 	return errors.Join(failed...)
+}
+
+func (h *Hosts) takeTask(ctx context.Context, id int64, root uuid.UUID, leaving task.Leaving) error {
+	_, err := h.cfg.Tasks.LeaveRoot(ctx, id, root, leaving)
+	switch {
+	case errors.Is(err, task.ErrLeft):
+		return nil
+	case errors.Is(err, task.ErrLandingStarted):
+		if !h.kept[id] {
+			h.kept[id] = true
+			h.cfg.Logger.ErrorContext(ctx, "a task stays with its dead host: its change may have landed already, which only that data root knows",
+				slog.Int64("task_id", id), slog.String("root_id", root.String()))
+		}
+		return nil
+	}
+	return err
 }

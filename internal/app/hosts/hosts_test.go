@@ -202,3 +202,26 @@ func TestAfterAnOutageOfTheDatabaseTheCountBeginsAnew(t *testing.T) {
 	w.watched(every)
 	w.bound(false)
 }
+
+// Nobody else can clean up there: the job would wait for ever, and with it whatever looks at how old the queue is.
+func TestCleanUpForADeadHostIsLeftToItsReturn(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ change, runs string }{
+		"an ended task":  {`update tasks set state = 'cancelled', finished_at = now()`, "orphaned true"},
+		"a blocked task": {`update tasks set state = 'blocked', reason_code = 'stuck'`, " false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.exec(tt.change)
+			w.exec(`update jobs set kind = 'retire', lane = 'system', dedupe_key = 'retire:' || task_id`)
+			w.watched(after)
+			w.is("its clean-up while the host may come back", `select state::text from jobs`, "queued")
+			w.watched(2 * every)
+			w.is("its clean-up", `select state || ' ' || error_code from jobs`, "cancelled host_dead")
+			w.is("its run", `select coalesce(outcome, '') || ' ' || (consumed_at is not null) from runs`, tt.runs)
+			w.is("its history", `select string_agg(kind || coalesce(' ' || (data->>'code'), ''), ', ' order by id) from task_events`, "created, retire_failed host_dead")
+			w.bound(true)
+		})
+	}
+}

@@ -150,7 +150,7 @@ func (w *Watcher) events(ctx context.Context, until time.Time) error {
 			switch e.Kind {
 			case "retired", "retire_failed":
 				w.tidy, w.retire = true, e.Reason
-			case "retried", "answered", "revived":
+			case "retried", "answered", "revived", "resumed", "tidied":
 				w.tidy = false
 			}
 		}

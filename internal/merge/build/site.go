@@ -102,6 +102,16 @@ func (s *Site) Upstream(ctx context.Context, commits ...string) (string, error) 
 	return "", nil
 }
 
+// Contains says whether the target has all that head changes already, in whatever commits: as one that a person squashed, or as
+// its own ones that were copied there. It looks at the change as a whole; one that conflicts with the target isn't in it.
+func (s *Site) Contains(ctx context.Context, head string) (bool, error) {
+	contained, err := s.mirror.Contains(ctx, s.Base, head)
+	if err != nil {
+		return false, problem.Of(problem.Replay, err)
+	}
+	return contained, nil
+}
+
 // Make makes what would land of head on the commit onto, the target or what is stacked on it, and keeps it. The same commits,
 // method and title give the same commit. A *git.ConflictError is for the author.
 func (s *Site) Make(ctx context.Context, of Source, onto, head string, method git.Method) (git.Replayed, error) {

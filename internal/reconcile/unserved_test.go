@@ -1,46 +1,24 @@
-package app
+package reconcile_test
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"orch/internal/queue"
 	"orch/internal/queue/queuetest"
 	"orch/internal/task"
-	"orch/internal/task/flow"
-	"orch/internal/testdb"
 )
 
-// waitingTask is a system with one task of the repository app, whose job has been due for two minutes.
-func waitingTask(t *testing.T) (*system, *pgxpool.Pool, task.Task) {
+// waitingTask is a world with one task of the repository app, whose job has been due for two minutes.
+func waitingTask(t *testing.T) (*world, task.Task) {
 	t.Helper()
-	pool := testdb.New(t)
-	pipeline := flow.Short("default", "coder", "true")
-	tasks, err := task.NewStore(pool, task.StoreConfig{Pipelines: task.Pipelines{pipeline}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &system{pool: pool, queue: queue.New(pool, queue.Config{}), tasks: tasks, log: slog.New(slog.DiscardHandler)}
-	created, err := tasks.Create(t.Context(), task.Add{Repo: "app", Location: "/srv/app", Title: "T", Source: "cli", Pipeline: "default", BaseBranch: "main"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	change(t, pool, `update jobs set repo = 'app', run_at = clock_timestamp() - interval '2 minutes'`)
-	return s, pool, created
+	w := newWorld(t)
+	created := w.create("app")
+	w.exec(`update jobs set run_at = clock_timestamp() - interval '2 minutes'`)
+	return w, created
 }
 
-func change(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestBlockUnserved(t *testing.T) {
+func TestTaskThatNobodyServesIsBlocked(t *testing.T) {
 	t.Parallel()
 	const (
 		now    = "clock_timestamp()"
@@ -88,40 +66,39 @@ func TestBlockUnserved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, pool, created := waitingTask(t)
+			w, created := waitingTask(t)
 			roots := map[int]uuid.UUID{}
-			for _, w := range tt.workers {
-				if _, known := roots[w.root]; !known {
-					roots[w.root] = queuetest.Root(t, pool)
+			for _, seen := range tt.workers {
+				if _, known := roots[seen.root]; !known {
+					roots[seen.root] = queuetest.Root(t, w.pool)
 				}
-				worker := queuetest.Worker(roots[w.root])
-				if err := s.queue.RegisterWorker(t.Context(), worker); err != nil {
+				worker := queuetest.Worker(roots[seen.root])
+				if err := w.queue.RegisterWorker(t.Context(), worker); err != nil {
 					t.Fatal(err)
 				}
-				change(t, pool, `update workers set repos = $2::text::text[], heartbeat_at = `+w.beat+`, stopped_at = case when $3 then now() end
-					where id = $1`, worker.ID, w.repos, w.stopped)
+				w.exec(`update workers set repos = $2::text::text[], heartbeat_at = `+seen.beat+`, stopped_at = case when $3 then now() end
+					where id = $1`, worker.ID, seen.repos, seen.stopped)
 			}
 			if tt.change != "" {
-				change(t, pool, tt.change)
+				w.exec(tt.change)
 			}
-			for range 2 { // and not twice
-				if err := s.blockUnserved(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			got, err := s.tasks.Get(t.Context(), created.Key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			w.tick()
+			w.tick() // and not twice
+			got := w.get(created.ID)
 			if blocked := got.State == task.Blocked; blocked != tt.blocked {
 				t.Fatalf("blocked: %v, want %v (%s)", blocked, tt.blocked, got.Reason)
 			}
-			job, err := s.queue.ActiveForTask(t.Context(), created.ID)
+			job, err := w.queue.ActiveForTask(t.Context(), created.ID)
 			if err != nil || (job == nil) != tt.blocked {
 				t.Errorf("job %+v, %v", job, err)
 			}
-			if tt.blocked && (got.ReasonCode != codeRepoUnknown || !strings.Contains(got.Reason, `"app"`) || !strings.Contains(got.Reason, "orch task retry app-1")) {
+			if tt.blocked && (got.ReasonCode != "repo_unknown" || !strings.Contains(got.Reason, `"app"`) || !strings.Contains(got.Reason, "orch task retry app-1")) {
 				t.Errorf("%s: %s", got.ReasonCode, got.Reason)
+			}
+			if tt.blocked {
+				w.repaired("unserved app-1")
+			} else {
+				w.repaired("")
 			}
 		})
 	}

@@ -1,0 +1,406 @@
+package reconcile_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/agent/ledger"
+	"orch/internal/db"
+	"orch/internal/queue"
+	"orch/internal/queue/queuetest"
+	"orch/internal/task"
+	"orch/internal/task/flow"
+	"orch/internal/testdb"
+	"orch/internal/testgit"
+)
+
+func TestTaskWhoseJobWasCancelledGoesOn(t *testing.T) {
+	t.Parallel()
+	for stage, want := range map[string]string{
+		"development": "stage queued", "deploy": "merge queued",
+		"a stage that the pipeline has lost": "stage queued", // its handler tells
+	} {
+		t.Run(stage, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			lost, fine := w.create(demo), w.create(demo)
+			w.exec(`update tasks set stage = $2 where id = $1`, lost.ID, stage)
+			w.loseJob(lost.ID)
+			w.tick()
+			w.tick()
+			if got := w.job(lost.ID); got != want {
+				t.Errorf("its job is %q, want %q", got, want)
+			}
+			if got := w.events(lost.ID) + ", " + w.events(fine.ID); got != "created revived, created" {
+				t.Error(got)
+			}
+			w.repaired("job_missing demo-1")
+		})
+	}
+}
+
+// A repository that only another host's configuration has is that host's to judge.
+func TestTaskOfARepositoryThatIsServedElsewhereGetsItsJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lost := w.create(demo)
+	w.loseJob(lost.ID)
+	w.pipeline = func(task.Task) (flow.Pipeline, error) { return flow.Pipeline{}, task.ErrUnknownPipeline }
+	w.tick()
+	if got := w.job(lost.ID) + " " + string(w.get(lost.ID).State); got != "stage queued active" {
+		t.Error(got)
+	}
+}
+
+// The job of a task is gone, and somebody is just giving it another one.
+func TestTaskThatIsBeingGivenAJobGetsNoSecondOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	moved := w.create(demo)
+	w.loseJob(moved.ID)
+	ticked := make(chan error, 1)
+	err := db.InTx(t.Context(), w.pool, func(tx pgx.Tx) error {
+		held, is, err := w.tasks.HoldTx(t.Context(), tx, moved.At())
+		if err != nil || !is {
+			return fmt.Errorf("held %v: %w", is, err)
+		}
+		go func() { ticked <- w.rec.Tick(context.WithoutCancel(t.Context())) }()
+		queuetest.Until(t, "the reconciler waits for the task", func() bool {
+			return w.text(`select count(*)::text from pg_locks where not granted and database = (select oid from pg_database where datname = current_database())
+				or not granted and locktype = 'transactionid'`) != "0"
+		})
+		return w.tasks.EnqueueTx(t.Context(), tx, held, flow.Stage{Name: held.Stage})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := queuetest.Wait(t, "the tick", ticked); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.job(moved.ID) + ", " + w.events(moved.ID); got != "stage queued, created" {
+		t.Error(got)
+	}
+	w.repaired("")
+}
+
+func TestOpenIntentOfABlockedTaskIsResolved(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"merge:intended", "merge:moved", "merge:landed"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			landing := w.landing(true, func(work *testgit.Repo) { work.Commit("work", map[string]string{"a": "a\n"}) })
+			w.dieAt(point)
+			if got := w.get(landing.ID); got.State != task.Blocked || got.ReasonCode != queue.CodeCrashLoop {
+				t.Fatalf("the task is %s for %s", got.State, got.ReasonCode)
+			}
+			w.tick()
+			w.repaired("") // it has just stopped
+			w.rested(landing.ID, 2*time.Minute)
+			w.tick()
+			w.tick()
+			w.repaired("intent_open demo-1")
+			w.merge(nil)
+			if got := w.get(landing.ID); got.State != task.Done {
+				t.Errorf("the task is %s: %s", got.State, got.Reason)
+			}
+			if got := w.repo.Git("log", "--format=%s", "main", "--", "a"); got != "work" {
+				t.Errorf("main has %q", got)
+			}
+		})
+	}
+}
+
+func TestBranchThatAPersonLandedEndsItsTask(t *testing.T) {
+	t.Parallel()
+	// Two commits that change the same line: replayed one by one they conflict with what both came to.
+	twice := func(work *testgit.Repo) {
+		work.Commit("first", map[string]string{"shared": "two\n"})
+		work.Commit("second", map[string]string{"shared": "three\n"})
+	}
+	meanwhile := func(p *testgit.Repo) { p.Commit("meanwhile", map[string]string{"b": "b\n"}) }
+	for name, land := range map[string]func(p *testgit.Repo, branch string){
+		"fast-forward": func(p *testgit.Repo, branch string) { p.Git("merge", "-q", "--ff-only", branch) },
+		"merge": func(p *testgit.Repo, branch string) {
+			meanwhile(p)
+			p.Git("merge", "-q", "--no-ff", "--no-edit", branch)
+		},
+		"rebase": func(p *testgit.Repo, branch string) {
+			meanwhile(p)
+			p.Git("cherry-pick", branch+"~1", branch)
+		},
+		"squash": func(p *testgit.Repo, branch string) {
+			meanwhile(p)
+			p.Git("merge", "-q", "--squash", branch)
+			p.Git("commit", "-q", "-m", "both at once")
+		},
+		"squash, and main went on": func(p *testgit.Repo, branch string) {
+			p.Git("merge", "-q", "--squash", branch)
+			p.Git("commit", "-q", "-m", "both at once")
+			meanwhile(p)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			ready := w.landing(false, twice)
+			w.merge(nil)
+			if got := w.get(ready.ID); !got.Ready() {
+				t.Fatalf("the task is %s: %s", got.State, got.Reason)
+			}
+			person := w.clone()
+			meanwhile := w.clone()
+			meanwhile.Commit("another's", map[string]string{"c": "c\n"})
+			meanwhile.Git("push", "-q", "origin", "HEAD:main")
+			w.tick()
+			w.repaired("")
+			person.Git("pull", "-q")
+			if name == "fast-forward" { // which needs a branch that isn't behind
+				person.Git("checkout", "-q", "-B", "main", "HEAD~1")
+			}
+			land(person, "origin/"+ready.Branch)
+			person.Git("push", "-q", "--force", "origin", "HEAD:main")
+			w.tick()
+			w.tick()
+			w.repaired("landed_outside demo-1")
+			main := w.repo.Git("rev-parse", "main")
+			w.merge(nil)
+			w.tick()
+			if got := w.get(ready.ID); got.State != task.Done || w.repo.Git("rev-parse", "main") != main {
+				t.Errorf("the task is %s (%s), main moved: %v", got.State, got.Reason, w.repo.Git("rev-parse", "main") != main)
+			}
+			w.repaired("landed_outside demo-1")
+		})
+	}
+}
+
+func TestParkedLandingGoesOnWhenItsCauseIsGone(t *testing.T) {
+	t.Parallel()
+	w := worldOf(t, testgit.New(t, map[string]string{"README": "demo\n"}))
+	landing := w.landing(true, func(work *testgit.Repo) { work.Commit("work", map[string]string{"a": "a\n"}) })
+	w.repo.Write(map[string]string{"README": "changed\n"})
+	w.merge(nil)
+	if got := w.get(landing.ID); got.State != task.Blocked || got.ReasonCode != "checkout_dirty" {
+		t.Fatalf("the task is %s for %s", got.State, got.ReasonCode)
+	}
+	w.rested(landing.ID, time.Hour)
+	w.tick()
+	w.repaired("") // it is dirty still
+	w.repo.Git("checkout", "-q", "README")
+	w.rested(landing.ID, time.Minute)
+	w.tick()
+	w.repaired("") // and it has just stopped
+	w.rested(landing.ID, time.Hour)
+	w.tick()
+	w.repaired("parked_cleared demo-1")
+	w.merge(nil)
+	if got := w.get(landing.ID); got.State != task.Done || w.repo.Read("a") != "a\n" {
+		t.Errorf("the task is %s: %s", got.State, got.Reason)
+	}
+}
+
+// park stops the task once more for something that no look at the repository finds.
+func (w *world) park(id int64) {
+	w.t.Helper()
+	w.loseJob(id)
+	w.exec(`insert into merge_attempts (task_id, job_id, job_epoch, repo, target, branch, method, step, last_error, finished_at)
+		values ($1, 1, 1, 'demo', 'main', 'b', 'rebase', 'parked', 'publish_failed', now())`, id)
+	w.exec(`update tasks set state = 'blocked', reason_code = 'publish_failed', stage = 'deploy' where id = $1`, id)
+}
+
+func TestCauseThatStaysIsNotTriedAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	parked := w.create(demo)
+	w.exec(`update tasks set root_id = $1`, w.root)
+	var want []string
+	resumed := func(after time.Duration, is bool) {
+		t.Helper()
+		w.park(parked.ID)
+		w.rested(parked.ID, after-time.Minute)
+		w.tick()
+		w.repaired(strings.Join(want, ", "))
+		w.rested(parked.ID, after+time.Minute)
+		w.tick()
+		if is {
+			want = append(want, "parked_cleared demo-1")
+		}
+		w.repaired(strings.Join(want, ", "))
+	}
+	for _, after := range []time.Duration{10, 20, 40, 80, 160, 320} {
+		resumed(after*time.Minute, true)
+	}
+	resumed(30*24*time.Hour, false)
+	if _, err := w.tasks.Retry(t.Context(), parked.Key, "ann", ""); err != nil { // a person has looked at it
+		t.Fatal(err)
+	}
+	resumed(10*time.Minute, true)
+}
+
+func TestRunsOfACancelledRetirementAreConsumed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ended := w.create(demo)
+	w.run(ended.ID, "finished", w.root)
+	if _, err := w.tasks.Cancel(t.Context(), ended.Key, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	w.tick()
+	w.repaired("") // its clean-up is on its way
+	w.exec(`update jobs set state = 'cancelled', finished_at = now() where kind = 'retire'`)
+	w.tick()
+	w.tick()
+	w.repaired("runs_left demo-1")
+	err := db.InTx(t.Context(), w.pool, func(tx pgx.Tx) error { // the clean-up's end
+		if _, err := tx.Exec(t.Context(), `update jobs set state = 'succeeded', finished_at = now() - interval '1 day' where kind = 'retire' and state = 'queued'`); err != nil {
+			return err
+		}
+		return ledger.ConsumeAllTx(t.Context(), tx, ended.ID)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.tick()
+	w.repaired("runs_left demo-1")
+}
+
+// run adds a run of a task that nobody has consumed.
+func (w *world) run(taskID int64, state string, root any) {
+	w.t.Helper()
+	w.exec(`insert into runs (id, task_id, job_id, job_epoch, purpose, key, stage, round, attempt, agent, state, root_id, host, boot_id, pid_namespace, finished_at, ended)
+		values (gen_random_uuid(), $1, 1, 1, 'agent', gen_random_uuid()::text, 'development', 1, 1, 'coder', $2, $3, 'here', 'boot', 'ns',
+			case when $2 = 'finished' then now() end, case when $2 = 'finished' then 'exited' end)`, taskID, state, root)
+}
+
+func TestOneTaskThatCannotBeMendedStarvesNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const all = 230 // three pages
+	var tasks []task.Task
+	for range all {
+		tasks = append(tasks, w.create(demo))
+	}
+	w.exec(`update jobs set state = 'cancelled', finished_at = now()`)
+	w.exec(`create function refuse() returns trigger language plpgsql as $$ begin
+		if new.task_id = 3 then raise exception 'no' using errcode = 'check_violation'; end if; return new; end $$`)
+	w.exec(`create trigger refuse before insert on jobs for each row execute function refuse()`)
+	w.pipeline = func(t task.Task) (flow.Pipeline, error) {
+		if t.Key == "demo-7" {
+			panic("this one is broken")
+		}
+		return flow.Short("default", "coder", "true"), nil
+	}
+	for range 5 {
+		if err := w.rec.Tick(t.Context()); err == nil {
+			t.Error("a failure isn't answered")
+		}
+	}
+	for _, tt := range tasks {
+		if got := w.job(tt.ID); (got == "") != (tt.Key == "demo-3" || tt.Key == "demo-7") {
+			t.Errorf("%s has job %q", tt.Key, got)
+		}
+	}
+	want := []string{
+		"WARN repair failed, tried again job_missing demo-3 check_violation",
+		"ERROR recovered from a panic",
+		"WARN repair failed, tried again job_missing demo-7 panicked",
+	}
+	if got := w.log.complaints(); !slices.Equal(got, want) {
+		t.Errorf("told %q", got)
+	}
+	if s := w.rec.Snapshot(); s.Failing != 2 || s.LastError != "panicked" || s.LastRun.IsZero() {
+		t.Errorf("%+v", s)
+	}
+	w.exec(`create or replace function refuse() returns trigger language plpgsql as $$ begin
+		if new.task_id = 3 then raise exception 'no' using errcode = 'not_null_violation'; end if; return new; end $$`)
+	_ = w.rec.Tick(t.Context())
+	if got := w.log.complaints(); len(got) != 4 || got[3] != "WARN repair failed, tried again job_missing demo-3 not_null_violation" {
+		t.Errorf("after another cause told %q", got)
+	}
+	w.exec(`drop trigger refuse on jobs`)
+	w.pipeline = func(task.Task) (flow.Pipeline, error) { return flow.Short("default", "coder", "true"), nil }
+	w.tick()
+	if got := w.log.repaired(); len(got) != all {
+		t.Errorf("%d repaired of %d", len(got), all)
+	}
+	if s := w.rec.Snapshot(); s.Failing != 0 || s.LastError != "" {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestOutageIsOneLine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	proxy := queuetest.NewProxy(t, testdb.ConnConfig(w.pool))
+	rec := w.reconcilerOn(queuetest.Pool(t, proxy.Config()))
+	if err := rec.Tick(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Set(queuetest.Refuse, "")
+	for range 5 {
+		_ = rec.Tick(t.Context())
+	}
+	if got := rec.Snapshot().LastError; got != db.CodeUnreachable {
+		t.Errorf("last error is %q", got)
+	}
+	proxy.Set(queuetest.Pass, "")
+	queuetest.Until(t, "it is well again", func() bool { return rec.Tick(t.Context()) == nil })
+	if got := w.log.complaints(); len(got) != 1 || got[0] != "WARN nothing repaired, tried again database_unreachable" {
+		t.Errorf("told %q", got)
+	}
+}
+
+func TestTwoReconcilersRepairOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const each = 10
+	for i := range 3 * each {
+		created := w.create(demo)
+		switch i % 3 {
+		case 0:
+			w.loseJob(created.ID)
+		case 1:
+			w.exec(`update tasks set root_id = $1 where id = $2`, w.root, created.ID)
+			w.park(created.ID)
+			w.rested(created.ID, time.Hour)
+		case 2:
+			w.run(created.ID, "finished", w.root)
+			if _, err := w.tasks.Cancel(t.Context(), created.Key, "ann"); err != nil {
+				t.Fatal(err)
+			}
+			w.exec(`update jobs set state = 'cancelled', finished_at = now() where kind = 'retire' and task_id = $1`, created.ID)
+		}
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		rec := w.reconciler()
+		all.Go(func() {
+			if err := rec.Tick(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got := w.log.repaired(); len(got) != 3*each {
+		t.Errorf("%d repairs of %d: %q", len(got), 3*each, got)
+	}
+	for what, sql := range map[string]string{
+		"live jobs": `select count(*)::text from jobs where state = 'queued'`,
+		"events":    `select count(*)::text from task_events where kind in ('revived', 'resumed', 'tidied')`,
+		"the count": `select total::text from counters where name = 'repaired_total'`,
+	} {
+		if got := w.text(sql); got != fmt.Sprint(3*each) {
+			t.Errorf("%s: %s, want %d", what, got, 3*each)
+		}
+	}
+	if got := w.log.complaints(); len(got) > 0 {
+		t.Errorf("told %q", got)
+	}
+}
