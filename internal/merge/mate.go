@@ -107,6 +107,11 @@ func (d *drive) gather(ctx context.Context, site *build.Site, next *attempt.Atte
 		if err != nil {
 			return nil, err
 		}
+		offered, err := site.Offered(ctx, m.Key)
+		if err != nil {
+			return nil, err
+		}
+		m.Offered = offered == m.task.Head // as it is by now: anybody may take an offer away
 		m.Step, m.Method, m.Group, m.LeaseEpoch = attempt.StepTesting, d.def.Method, next.ID, d.right.Epoch()
 		m.BaseOld, m.HeadSHA, m.LandSHA, m.LandTree = site.Base, m.task.Head, made.Commit, made.Tree
 		m.Definition, m.EvidenceID, m.Reds = d.def.Test, 0, 0

@@ -340,3 +340,24 @@ func TestBaseMovedAfterAGreenGroupTestsItWhole(t *testing.T) {
 		t.Errorf("sizes and moves are %s", got)
 	}
 }
+
+// What was offered of a mate may be taken away or changed by anybody: the group lands without being bound to it.
+func TestGroupLandsAlthoughTheOfferOfAMateIsGone(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(w *world, ref string){
+		"gone":    func(w *world, ref string) { w.repo.Git("update-ref", "-d", ref) },
+		"another": func(w *world, ref string) { w.repo.Git("update-ref", ref, w.main()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, true)
+			tasks := w.lineUp(named("a", "b")...)
+			change(w, "refs/orch/head/"+w.key(tasks[1]))
+			w.drain(w.handler(nil))
+			w.landedAll(tasks, "a", "b")
+			if got := w.text(`select max(moved) from merge_attempts`); got != "0" {
+				t.Errorf("counted %s moves", got)
+			}
+		})
+	}
+}
