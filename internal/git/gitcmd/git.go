@@ -166,6 +166,9 @@ func (g *Git) full(dir string) bool {
 	return dir != "" && g.statfs(dir, &fs) == nil && fs.Blocks > 0 && fs.Bavail < least
 }
 
+// noGrafts has a repository's history be what its commits say: grafts would hide or add parents, in that repository only.
+const noGrafts = "GIT_GRAFT_FILE=/nonexistent"
+
 // environment is what every git process gets: nothing of orch's own environment but PATH.
 func environment(path string) []string {
 	return []string{
@@ -180,6 +183,7 @@ func environment(path string) []string {
 		"GIT_TERMINAL_PROMPT=0",
 		"GIT_OPTIONAL_LOCKS=0",
 		"GIT_NO_REPLACE_OBJECTS=1",
+		noGrafts,
 		"GIT_NO_LAZY_FETCH=1",
 		"GIT_ASKPASS=true",
 		"SSH_ASKPASS=true",
@@ -266,7 +270,7 @@ func (g *Git) UploadPack(source string) []string {
 		return nil
 	}
 	var b strings.Builder
-	b.WriteString(shellQuote(g.program))
+	b.WriteString(noGrafts + " " + shellQuote(g.program))
 	for _, pair := range []string{"safe.directory=*", "core.hooksPath=/dev/null", "core.fsmonitor=false", "protocol.ext.allow=never"} {
 		b.WriteString(" -c " + shellQuote(pair))
 	}
