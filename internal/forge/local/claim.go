@@ -51,6 +51,8 @@ func (l *Local) claim(ctx context.Context, r *repository, target string, c forge
 	next := strings.TrimSpace(string(out))
 	for {
 		switch {
+		case now.epoch-maxBehind > c.Epoch:
+			return notAClaim(ref)
 		case now.epoch > c.Epoch:
 			return &forge.ClaimedError{Target: target, Epoch: now.epoch}
 		case now.id == next:
@@ -68,9 +70,13 @@ func (l *Local) claim(ctx context.Context, r *repository, target string, c forge
 		if now, err = l.readClaim(ctx, r, ref); err != nil {
 			return err
 		}
-		if now.id == before.id {
-			return translate(failed)
+		if now.id != before.id {
+			continue
 		}
+		if text := said(failed); strings.Contains(text, "reference broken") || now.id == "" && strings.Contains(text, "reference already exists") {
+			return notAClaim(ref) // it is there, but what it names isn't
+		}
+		return translate(failed)
 	}
 }
 
@@ -104,9 +110,16 @@ func (l *Local) readClaim(ctx context.Context, r *repository, ref string) (claim
 	text, isClaim := strings.CutPrefix(strings.TrimSpace(content), claimText)
 	epoch, err := strconv.ParseInt(text, 10, 64)
 	if !isClaim || err != nil || epoch <= 0 {
-		return claim{}, problem(forge.CodeRefused, "if no orch works on that repository, remove that ref", "%s isn't a claim of orch's", ref)
+		return claim{}, notAClaim(ref)
 	}
 	return claim{id: id, epoch: epoch}, nil
+}
+
+// maxBehind is how many grants a database may have forgotten: a claim that is further ahead was never orch's.
+const maxBehind = 1 << 40
+
+func notAClaim(ref string) error {
+	return problem(forge.CodeRefused, "if no orch works on that repository, remove that ref", "%s isn't a claim of orch's", ref)
 }
 
 // claimRef is one component for the target, so that a branch a is not in the way of a branch a/b, which may follow it.

@@ -3,6 +3,8 @@ package local_test
 import (
 	"errors"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -237,5 +239,36 @@ func TestLandWithSHA256(t *testing.T) {
 	}
 	if refs := f.target.Git("for-each-ref", "--format=%(refname)", "refs/orch/"); refs != gateRef {
 		t.Errorf("left are %q", refs)
+	}
+}
+
+// A ref in a claim's place which orch can't have written is told, with what to do about it, and never counted up from.
+func TestClaimThatCantBeOneIsRefused(t *testing.T) {
+	t.Parallel()
+	f := setup(t, testgit.NewBare(t, map[string]string{"a": "1\n"}))
+	blob := func(text string) string {
+		f.target.Write(map[string]string{"text": text})
+		return f.target.Git("hash-object", "-w", "text")
+	}
+	for name, content := range map[string]string{
+		"an epoch without a next": blob("orch gate epoch 9223372036854775807\n"),
+		"no number":               blob("orch gate epoch x\n"),
+		"a commit":                f.old,
+		"nothing that is there":   strings.Repeat("1", 40),
+		"cut off":                 "",
+		"no id":                   "garbage",
+	} {
+		f.target.Write(map[string]string{gateRef: content + "\n"})
+		if content == "" {
+			f.target.Write(map[string]string{gateRef: ""})
+		}
+		err := f.claim(t, "main", "one", 5)
+		t.Run(name, func(t *testing.T) { wantProblem(t, err, forge.CodeRefused, "remove that ref") })
+	}
+	if err := os.Remove(filepath.Join(f.target.Dir, gateRef)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.claim(t, "main", "one", 5); err != nil {
+		t.Errorf("once it is removed: %v", err)
 	}
 }
