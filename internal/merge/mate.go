@@ -134,13 +134,19 @@ func (d *drive) gather(ctx context.Context, site *build.Site, next *attempt.Atte
 // maxLine bounds how far back in the line mates are looked for.
 const maxLine = 200
 
-// line is who stands in line behind the attempt. When a group that it leads was green already, only its members count: the same
+// line is who stands in line behind the attempt, those included whose jobs are due and wait for a free worker only. When a group that it leads was green already, only its members count: the same
 // group needs no other test.
 func (d *drive) line(ctx context.Context) ([]mate, error) {
 	var standing []attempt.Standing
+	green := d.attempt.Group == d.attempt.ID && d.attempt.EvidenceID != 0
 	err := fenced(ctx, d.job, func(tx pgx.Tx) (err error) {
 		if err := d.right.FenceTx(ctx, tx); err != nil {
 			return err
+		}
+		if !green {
+			if err := d.h.cfg.Store.JoinTx(ctx, tx, d.attempt, Kind, d.job.Worker().RootID, maxLine); err != nil {
+				return err
+			}
 		}
 		standing, err = d.h.cfg.Store.LineTx(ctx, tx, d.attempt, maxLine)
 		return err
@@ -148,7 +154,6 @@ func (d *drive) line(ctx context.Context) ([]mate, error) {
 	if err != nil {
 		return nil, err
 	}
-	green := d.attempt.Group == d.attempt.ID && d.attempt.EvidenceID != 0
 	var line []mate
 	for _, s := range standing {
 		var args Args

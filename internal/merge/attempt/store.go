@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/merge/lease"
@@ -78,6 +79,27 @@ func (s *Store) LineTx(ctx context.Context, tx pgx.Tx, a Attempt, limit int) ([]
 		return nil, fmt.Errorf("read the merge line: %w", err)
 	}
 	return line, nil
+}
+
+// JoinTx opens attempts, in the order in which they are claimed, for jobs of a kind that are due for the attempt's target and
+// didn't come to look yet: they stand in line as if they had. Jobs that are tied to another root than the caller's are left
+// alone, since nobody might come for them; so are tasks that somebody is just changing. The lease's row is locked.
+func (*Store) JoinTx(ctx context.Context, tx pgx.Tx, a Attempt, kind string, root uuid.UUID, limit int) error {
+	_, err := tx.Exec(ctx, `
+		insert into merge_attempts (task_id, job_id, job_epoch, repo, target, branch, method)
+		select t.id, j.id, j.epoch, $1, $2, t.branch, $3
+		from jobs j join tasks t on t.id = j.task_id
+		where j.kind = $4 and j.state = 'queued' and j.run_at <= clock_timestamp() and j.cancel_requested_at is null
+			and (j.pinned_root is null or j.pinned_root = $5)
+			and t.repo = $1 and t.base_branch = $2 and t.state = 'active'
+			and not exists (select from merge_attempts m where m.task_id = t.id and m.finished_at is null)
+		order by j.priority desc, j.run_at, j.id limit $6
+		for key share of t skip locked
+		on conflict do nothing`, a.Repo, a.Target, a.Method, kind, root, limit)
+	if err != nil {
+		return fmt.Errorf("join the merge line: %w", err)
+	}
+	return nil
 }
 
 // GroupTx are the open attempts of the attempt's group beside it whose intents are written, the lease's row being locked.
