@@ -64,8 +64,9 @@ func TestOfferedMergeJobIsClaimedByAnotherRoot(t *testing.T) {
 func TestWhatIsNotOfferedStaysWithItsRoot(t *testing.T) {
 	t.Parallel()
 	for name, arrange := range map[string]func(w *world, task int64) (stop point){
-		"not yet recorded": func(*world, int64) point { return pointOffered },
-		"a person lands":   func(w *world, _ int64) point { w.land = false; return pointTesting },
+		"not yet recorded":               func(*world, int64) point { return pointOffered },
+		"a person lands":                 func(w *world, _ int64) point { w.land = false; return pointTesting },
+		"a repository of this root only": func(w *world, _ int64) point { w.home = true; return pointTesting },
 		"the head is not known": func(w *world, task int64) point {
 			delete(w.tasks.head, task)
 			return pointTesting

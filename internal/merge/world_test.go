@@ -42,6 +42,7 @@ type world struct {
 	tester *shellTester
 	forge  forge.Forge
 	land   bool
+	home   bool // no other root knows the repository
 	batch  int
 	log    *logBuffer
 }
@@ -51,12 +52,17 @@ const repoName = "demo"
 // newWorld makes a world whose repository is bare, or has the target checked out.
 func newWorld(t *testing.T, bare bool) *world {
 	t.Helper()
+	return newWorldOn(t, bare, testdb.New(t))
+}
+
+func newWorldOn(t *testing.T, bare bool, pool *pgxpool.Pool) *world {
+	t.Helper()
 	g, err := gitcmd.New(t.Context(), gitcmd.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	files := map[string]string{"README": "demo\n", "shared": "one\ntwo\nthree\n"}
-	w := &world{t: t, pool: testdb.New(t), git: g, root: uuid.New(), forge: local.New(g, local.Config{}), land: true, log: &logBuffer{}}
+	w := &world{t: t, pool: pool, git: g, root: uuid.New(), forge: local.New(g, local.Config{}), land: true, log: &logBuffer{}}
 	if bare {
 		w.repo = testgit.NewBare(t, files)
 	} else {
@@ -100,7 +106,7 @@ func (w *world) Open(ctx context.Context, _ forge.Repo) (*git.Mirror, error) {
 func (w *world) Definition(context.Context, Task) (Definition, error) {
 	return Definition{
 		Repo: forge.Repo{Name: repoName, Location: w.repo.Dir, Base: "main"}, Target: "main",
-		Test: w.tester.command, Land: w.land, Batch: w.batch,
+		Test: w.tester.command, Land: w.land, Batch: w.batch, Home: w.home,
 	}, nil
 }
 
