@@ -108,12 +108,14 @@ const (
 	CodeNotToplevel    Code = "not_the_toplevel"
 	CodeLinkedWorktree Code = "linked_worktree"
 	CodeForeign        Code = "repository_of_another" // another user owns it
+	CodeShallow        Code = "repository_shallow"
 	CodeNoCommits      Code = "no_commits"
 	CodeNoBranch       Code = "unknown_branch"
 	CodeDirty          Code = "checkout_dirty"
 	CodeUnfinished     Code = "checkout_unfinished"
 	CodeOverwrites     Code = "checkout_overwrites"
 	CodeFilters        Code = "checkout_filters"
+	CodeAway           Code = "checkout_away" // its disk isn't there
 	CodeMoved          Code = "checkout_moved"
 	CodeRewind         Code = "not_a_descendant"
 	CodeLocked         Code = "repository_locked"
@@ -132,7 +134,7 @@ const (
 // Class is what a problem with this code waits for.
 func (c Code) Class() Class {
 	switch c {
-	case CodeLocked, CodeDirty, CodeUnfinished, CodeOverwrites, CodeMoved:
+	case CodeLocked, CodeDirty, CodeUnfinished, CodeOverwrites, CodeAway, CodeMoved:
 		return Passing
 	default:
 		return Operator
@@ -142,7 +144,7 @@ func (c Code) Class() Class {
 // HindersOnlyLanding tells problems that don't matter to a task that orch isn't to land.
 func (c Code) HindersOnlyLanding() bool {
 	switch c {
-	case CodeDirty, CodeUnfinished, CodeOverwrites, CodeFilters:
+	case CodeDirty, CodeUnfinished, CodeOverwrites, CodeAway, CodeFilters:
 		return true
 	default:
 		return false

@@ -27,19 +27,40 @@ func (l *Local) Check(ctx context.Context, repo forge.Repo) (forge.Checked, erro
 	if err != nil {
 		return forge.Checked{}, err
 	}
-	all, err := l.checkouts(ctx, r)
+	if err := l.whole(ctx, r, base); err != nil {
+		return forge.Checked{}, err
+	}
+	target, all, err := l.around(ctx, r, base)
 	if err != nil {
 		return forge.Checked{}, err
 	}
 	checked := forge.Checked{Base: base, Head: head, Path: r.path}
 	checked.Bare = !slices.ContainsFunc(all, func(c checkout) bool { return c.gitDir == r.gitDir })
-	if err := l.ready(ctx, r, all, base); err != nil {
+	if err := l.ready(ctx, r, all, target); err != nil {
 		return forge.Checked{}, err
 	}
-	if with := having(all, base); len(with) > 0 {
+	if with := having(all, target); len(with) > 0 {
 		checked.CheckedOut = with[0].workTree
 	}
 	return checked, nil
+}
+
+// whole refuses a branch whose history is cut off: it can't be fetched.
+func (l *Local) whole(ctx context.Context, r *repository, branch string) error {
+	cuts, err := os.ReadFile(filepath.Join(r.gitDir, "shallow"))
+	if err != nil {
+		return nil //nolint:nilerr // hardly any repository has that file
+	}
+	for _, cut := range strings.Fields(string(cuts)) {
+		in, err := l.contains(ctx, r, branch, cut)
+		if err != nil {
+			return err
+		}
+		if in {
+			return problem(forge.CodeShallow, "run git fetch --unshallow there", "%s is a shallow clone: the history of %s is cut off", r.path, branch)
+		}
+	}
+	return nil
 }
 
 // ready refuses a landing on a branch while work trees couldn't follow it.

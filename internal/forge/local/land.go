@@ -30,11 +30,11 @@ func (l *Local) Land(ctx context.Context, repo forge.Repo, landing forge.Landing
 }
 
 func (l *Local) land(ctx context.Context, r *repository, landing forge.Landing) (forge.LandResult, error) {
-	all, err := l.checkouts(ctx, r)
+	target, all, err := l.around(ctx, r, landing.Base)
 	if err != nil {
 		return forge.LandResult{}, err
 	}
-	with := having(all, landing.Base)
+	with := having(all, target)
 	var result forge.LandResult
 	if len(with) > 0 {
 		result.CheckedOut = with[0].workTree
@@ -50,7 +50,7 @@ func (l *Local) land(ctx context.Context, r *repository, landing forge.Landing) 
 	if err != nil {
 		return result, err
 	}
-	if err := l.ready(ctx, r, all, landing.Base); err != nil {
+	if err := l.ready(ctx, r, all, target); err != nil {
 		return result, err
 	}
 	l.at(pointChecked)
@@ -60,6 +60,9 @@ func (l *Local) land(ctx context.Context, r *repository, landing forge.Landing) 
 	l.at(pointCopied)
 	for _, c := range with {
 		if err := l.unobstructed(ctx, c, landing.Old, landing.New); err != nil {
+			return result, err
+		}
+		if err := l.rehearse(ctx, c, landing.Old, landing.New); err != nil {
 			return result, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"orch/internal/forge"
@@ -24,7 +25,7 @@ func (l *Local) Refresh(ctx context.Context, repo forge.Repo, target, old, to st
 	if err != nil {
 		return err
 	}
-	all, err := l.checkouts(ctx, r)
+	target, all, err := l.around(ctx, r, target)
 	if err != nil {
 		return err
 	}
@@ -60,6 +61,40 @@ func (l *Local) follow(ctx context.Context, r *repository, c checkout, target, o
 	f := follower{l: l, c: c, lock: lock, index: filepath.Join(c.gitDir, "orch-index"), old: old, to: to}
 	defer func() { _ = os.Remove(f.index) }()
 	return f.run(ctx)
+}
+
+// rehearse refuses a landing that git wouldn't let a checkout follow, for whatever status doesn't tell: a changed file that is
+// marked to be taken for unchanged, say.
+func (l *Local) rehearse(ctx context.Context, c checkout, old, to string) error {
+	dir, err := os.MkdirTemp("", "orch-index-*")
+	if err != nil {
+		return fmt.Errorf("copy the index of %s: %w", c.workTree, err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	index := filepath.Join(dir, "index")
+	if err := copyFile(filepath.Join(c.gitDir, "index"), index); err != nil {
+		return fmt.Errorf("copy the index of %s: %w", c.workTree, err)
+	}
+	flags, err := l.filterFlags(ctx, c.gitDir)
+	if err != nil {
+		return err
+	}
+	git := func(args ...string) error {
+		_, err := l.git.RunTree(ctx, c.gitDir, c.workTree, index, nil, slices.Concat(flags, args)...)
+		return err
+	}
+	_ = git("update-index", "-q", "--ignore-submodules", "--refresh") // as before the checkout follows
+	err = git("read-tree", "-n", "-m", "-u", old, to)
+	if exitCode(err) > 0 {
+		return cantFollow(c, err)
+	}
+	return err
+}
+
+// cantFollow is what git says of a checkout in which somebody's changes are in the way.
+func cantFollow(c checkout, err error) error {
+	return problem(forge.CodeDirty, "put the named files away, then retry", "the checkout %s can't follow the landing: %s",
+		c.workTree, strings.Join(strings.Fields(said(err)), " "))
 }
 
 // overtaken decides about a checkout whose branch isn't at the landed commit (any more).
@@ -155,8 +190,7 @@ func (f *follower) resume(ctx context.Context) error {
 		if exitCode(err) <= 0 {
 			return err
 		}
-		return problem(forge.CodeDirty, "put the named files away, then retry", "the checkout %s can't follow the landing: %s",
-			f.c.workTree, strings.Join(strings.Fields(said(err)), " "))
+		return cantFollow(f.c, err)
 	}
 	if torn.Len() > 0 {
 		if _, err := f.git(ctx, torn.Bytes(), "checkout-index", "-q", "-f", "-u", "-z", "--stdin"); err != nil {

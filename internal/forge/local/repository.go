@@ -23,6 +23,7 @@ type repository struct {
 type checkout struct {
 	gitDir, workTree string
 	branch           string // full name; "" when HEAD is detached
+	away             error  // why it can't be looked at: a linked one may be locked because its disk isn't there
 }
 
 // open finds the repository at a location. Only its top is accepted: a landing must never hit a repository that
@@ -164,7 +165,7 @@ func (l *Local) checkouts(ctx context.Context, r *repository) ([]checkout, error
 			c.gitDir = r.gitDir
 			c.workTree, err = l.mainWorkTree(ctx, r)
 		} else {
-			c.gitDir, err = linkedGitDir(c.workTree)
+			c.gitDir, c.away = linkedGitDir(c.workTree)
 		}
 		if err != nil {
 			return nil, err
@@ -200,6 +201,36 @@ func linkedGitDir(workTree string) (string, error) {
 		gitDir = filepath.Join(workTree, gitDir)
 	}
 	return gitDir, nil
+}
+
+// target is the branch that moves when a landing on base does: base may be a second name of it, a symbolic ref.
+func (l *Local) target(ctx context.Context, r *repository, base string) (string, error) {
+	out, err := l.git.Run(ctx, r.gitDir, nil, "symbolic-ref", "--quiet", "refs/heads/"+base)
+	if exitCode(err) == 1 {
+		return base, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("find what branch %s of %s is: %w", base, r.path, err)
+	}
+	return strings.TrimPrefix(strings.TrimSpace(string(out)), "refs/heads/"), nil
+}
+
+// around is the branch that moves when a landing on base does, and the checkouts that can be looked at: all of those that
+// have to follow.
+func (l *Local) around(ctx context.Context, r *repository, base string) (target string, all []checkout, err error) {
+	if all, err = l.checkouts(ctx, r); err != nil {
+		return "", nil, err
+	}
+	if target, err = l.target(ctx, r, base); err != nil {
+		return "", nil, err
+	}
+	for _, c := range having(all, target) {
+		if c.away != nil {
+			return "", nil, problem(forge.CodeAway, "bring it back, or remove it with git worktree remove",
+				"%s has %s checked out and can't be reached: %v", c.workTree, target, c.away)
+		}
+	}
+	return target, slices.DeleteFunc(all, func(c checkout) bool { return c.away != nil }), nil
 }
 
 // having keeps the checkouts that have a branch checked out.
