@@ -14,3 +14,9 @@ create index runs_ended on runs (finished_at, id) where state = 'finished';
 create index gate_evidence_at on gate_evidence (at, id);
 create index merge_attempts_ended on merge_attempts (finished_at, id) where finished_at is not null;
 create index merge_attempts_task on merge_attempts (task_id, id desc);                  -- how a task's landing last went
+
+-- What was told to a person and isn't to be told again for a while, by whichever process.
+create table alerts_told (
+  key text primary key,
+  at  timestamptz not null
+);

@@ -27,8 +27,8 @@
 // is lost: a job that finished while the database was away is recorded when it is back, if the epoch still holds. It
 // isn't beaten meanwhile.
 //
-// A job may be put off for ever, since no attempt is spent: one that has waited for longer than the limit is logged,
-// once an hour.
+// A job may be put off for ever, since no attempt is spent: one that has waited for longer than the limit is logged, and
+// OnWait told of it, once an hour.
 //
 // # Beats
 //

@@ -32,7 +32,7 @@ func (w *waits) due(jobID int64) bool {
 	return true
 }
 
-// noteWait logs a job that was put off although it has waited for too long. Both times are the database's.
+// noteWait logs and tells of a job that was put off although it has waited for too long. Both times are the database's.
 func (s *session) noteWait(ctx context.Context, lease *queue.Lease, result error) {
 	job := lease.Job()
 	var snooze *queue.SnoozeError
@@ -45,4 +45,7 @@ func (s *session) noteWait(ctx context.Context, lease *queue.Lease, result error
 	}
 	s.w.log.WarnContext(ctx, "job waits for very long", slog.Int64("job_id", job.ID), slog.String("kind", job.Kind),
 		slog.String("waiting_for", snooze.WaitingFor), slog.Int64("waited_hours", int64(waited/time.Hour)))
+	if s.w.cfg.OnWait != nil {
+		_ = s.guard(ctx, "tell of a wait", func() error { s.w.cfg.OnWait(ctx, job, snooze.WaitingFor, waited); return nil }) // guard logged it
+	}
 }

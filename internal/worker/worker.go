@@ -52,6 +52,10 @@ type Config struct {
 	StopGrace time.Duration // how long running jobs may go on after the first stop signal; default 30 s
 	WaitLimit time.Duration // a job that has waited for longer is logged, once an hour; default 24 h
 
+	// OnWait is called when such a job is logged, with what it waits for and for how long it has by the database's clock.
+	// It may be nil.
+	OnWait func(ctx context.Context, job queue.Job, waitingFor string, waited time.Duration)
+
 	Tick   func(ctx context.Context) // called once a poll, lanes busy or not
 	Logger *slog.Logger              // nil = silent
 }

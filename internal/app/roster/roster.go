@@ -24,7 +24,7 @@ import (
 // lookAgain is when a job looks again whose wait a person may end in a way that doesn't wake it.
 const lookAgain = 10 * time.Minute
 
-// Config says what a Roster needs. All but Logger is required.
+// Config says what a Roster needs. All but OnPauseTx and Logger is required.
 type Config struct {
 	Runs    *agent.Runs
 	Catalog interface {
@@ -34,8 +34,10 @@ type Config struct {
 	Tasks *task.Store
 	Usage *usage.Store
 	// Alone does something to the files of a task while nobody else does.
-	Alone  func(ctx context.Context, l *queue.Lease, taskID int64, fn func() error) error
-	Logger *slog.Logger // nil = silent
+	Alone func(ctx context.Context, l *queue.Lease, taskID int64, fn func() error) error
+	// OnPauseTx is called in the transaction that pauses an agent for all tasks, e.g. to enqueue an alert. It may be nil.
+	OnPauseTx func(ctx context.Context, tx pgx.Tx, p queue.Pause) error
+	Logger    *slog.Logger // nil = silent
 }
 
 // Roster is stage.Agents.
@@ -217,7 +219,10 @@ func (r *Roster) PauseTx(ctx context.Context, tx pgx.Tx, p stage.Pause) error {
 	}
 	r.log.ErrorContext(ctx, "agent is paused for all tasks", slog.String("agent", p.Agent), slog.String("code", p.Code),
 		until, slog.String("reason", p.Reason))
-	return nil
+	if r.cfg.OnPauseTx == nil {
+		return nil
+	}
+	return r.cfg.OnPauseTx(ctx, tx, pause)
 }
 
 var errNoPreset = errors.New("there is no such preset")

@@ -1,0 +1,110 @@
+package telegram
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"orch/internal/alert"
+	"orch/internal/queue"
+)
+
+// Kind is the kind of the jobs that a Handler works on.
+const Kind = alert.KindPrefix + Channel
+
+// spacing is how long a job waits before it sends: a chat takes one message a second.
+const spacing = time.Second
+
+// HandlerConfig is what a Handler needs.
+type HandlerConfig struct {
+	Sender  *Sender
+	Spacing time.Duration // between two messages, at least; zero = a second
+	Logger  *slog.Logger  // nil = silent
+}
+
+// Handler sends the alerts of the queue.
+type Handler struct {
+	sender  *Sender
+	spacing time.Duration
+	log     *slog.Logger
+}
+
+// NewHandler makes a Handler.
+func NewHandler(cfg HandlerConfig) *Handler {
+	if cfg.Spacing <= 0 {
+		cfg.Spacing = spacing
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Handler{sender: cfg.Sender, spacing: cfg.Spacing, log: cfg.Logger}
+}
+
+// Run implements worker.Handler.
+func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
+	job := l.Job()
+	var a alert.Alert
+	if err := json.Unmarshal(job.Args, &a); err != nil { // not Decode: a newer orch may say more than this one knows
+		return queue.Terminal(queue.CodeBadArgs, fmt.Errorf("decode an alert: %w", err))
+	}
+	timer := time.NewTimer(h.spacing)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.Stopping():
+		return queue.ErrStopping
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	err := h.sender.Send(ctx, a)
+	var refused *Error
+	if err != nil && !errors.As(err, &refused) {
+		return err
+	}
+	if refused == nil {
+		h.note(ctx, l, "")
+		return nil
+	}
+	h.note(ctx, l, refused.Code)
+	return h.failed(ctx, job, a, refused)
+}
+
+// failed says how the job goes on after a message that didn't get through.
+func (h *Handler) failed(ctx context.Context, job queue.Job, a alert.Alert, refused *Error) error {
+	if refused.After > 0 {
+		return &queue.SnoozeError{After: refused.After, WaitingFor: refused.Code}
+	}
+	if refused.Final || job.Attempt >= job.MaxAttempts {
+		h.log.ErrorContext(ctx, "alert dropped", slog.String("code", refused.Code), slog.String("what_to_do", hint(refused.Code)), slog.Int64("job_id", job.ID),
+			slog.String("kind", string(a.Kind)), slog.String("task", a.Task), slog.Int64("about_job_id", a.JobID))
+	}
+	return &queue.Failure{Code: refused.Code, Message: hint(refused.Code), Terminal: refused.Final}
+}
+
+// note keeps how the message went. That it can't is no reason to send it again.
+func (h *Handler) note(ctx context.Context, l *queue.Lease, code string) {
+	if err := alert.NoteSent(ctx, l, Channel, code); err != nil {
+		h.log.DebugContext(ctx, "how an alert went isn't noted", slog.Int64("job_id", l.Job().ID), slog.Any("error", err))
+	}
+}
+
+// hint is what a person does about a code.
+func hint(code string) string {
+	switch code {
+	case CodeRefused:
+		return "write to the bot once, or add it to the group, and see that ORCH_TELEGRAM_CHAT_ID is that chat"
+	case CodeMoved:
+		return "the group has become another chat: set ORCH_TELEGRAM_CHAT_ID to its new number"
+	case CodeUnauthorized:
+		return "ask BotFather for a token, and set ORCH_TELEGRAM_BOT_TOKEN to it"
+	case CodeForbidden:
+		return "let the bot into the chat of ORCH_TELEGRAM_CHAT_ID again"
+	case CodeNotFound:
+		return "see that ORCH_TELEGRAM_BOT_TOKEN is whole, and that ORCH_TELEGRAM_API_URL is a server of the Bot API"
+	default:
+		return "see that this host reaches ORCH_TELEGRAM_API_URL"
+	}
+}
