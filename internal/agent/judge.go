@@ -100,7 +100,7 @@ func interrupted() process.Exit {
 // over is nil when a run that was at that place, and has neither shim nor record, is over for certain.
 func (r *Runs) over(ctx context.Context, id uuid.UUID, at process.Identity, on grounds) error {
 	switch {
-	case at.BootID != r.cfg.Self.BootID:
+	case at.BootID != r.cfg.Self.BootID, r.cfg.Self.Outlived(at):
 		return nil
 	case !r.finder().Here(at):
 		return r.namespaceGone(ctx, at)

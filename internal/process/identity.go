@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -15,8 +16,10 @@ import (
 
 // Identity names one process for ever.
 type Identity struct {
-	Host         string `json:"host"`
-	BootID       string `json:"boot_id"`
+	Host   string `json:"host"`
+	BootID string `json:"boot_id"`
+	// PIDNamespace is the number of the namespace and, in any but the machine's first one, the start time of its first process:
+	// the kernel gives the number of one that has ended to the next, such as that of the same container, started again.
 	PIDNamespace string `json:"pid_namespace"`
 	PID          int    `json:"pid"`
 	// StartedAt is the start time in clock ticks after the boot.
@@ -37,6 +40,14 @@ func (id Identity) sees(other Identity) bool {
 	return id.BootID == other.BootID && id.PIDNamespace == other.PIDNamespace
 }
 
+// Outlived reports whether all that ran where the other process was has ended: its pid namespace was of this boot, and has
+// had to give its number to the one of id.
+func (id Identity) Outlived(other Identity) bool {
+	number, first, known := strings.Cut(id.PIDNamespace, firstAt)
+	otherNumber, otherFirst, otherKnown := strings.Cut(other.PIDNamespace, firstAt)
+	return id.BootID == other.BootID && known && otherKnown && number == otherNumber && first != otherFirst
+}
+
 // IdentityOf names a process of the caller's own pid namespace.
 func IdentityOf(pid int) (Identity, error) {
 	id, err := here()
@@ -51,6 +62,24 @@ func IdentityOf(pid int) (Identity, error) {
 	return id, nil
 }
 
+const (
+	machineNamespace = "pid:[4026531836]" // the first one has this number under every kernel, and ends with the boot
+	firstAt          = "@"                // between the number of another one and the start time of its first process
+)
+
+// pidNamespace names the namespace that this process is in.
+func pidNamespace() (string, error) {
+	number, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil || number == machineNamespace {
+		return number, err
+	}
+	first, err := procfs.Read(1)
+	if err != nil {
+		return number, nil //nolint:nilerr // hidden by the mount's options, from every process of this user
+	}
+	return number + firstAt + strconv.FormatInt(first.Started, 10), nil
+}
+
 // here is what all processes that this one can see have in common.
 func here() (Identity, error) {
 	host, err := os.Hostname()
@@ -61,7 +90,7 @@ func here() (Identity, error) {
 	if err != nil {
 		return Identity{}, fmt.Errorf("read the boot id: %w", err)
 	}
-	namespace, err := os.Readlink("/proc/self/ns/pid")
+	namespace, err := pidNamespace()
 	if err != nil {
 		return Identity{}, fmt.Errorf("read the pid namespace: %w", err)
 	}
@@ -79,7 +108,7 @@ const (
 )
 
 // Probe says whether a process lives. It is Unknown in another pid namespace and on another host, and Dead when the
-// host has booted since. A boot id is one machine's, so within a boot the host name, which can change under a running
+// host has booted since or the other namespace has ended for certain. A boot id is one machine's, so within a boot the host name, which can change under a running
 // system, says nothing. A zombie is dead, and so is a process whose pid has a new owner.
 func Probe(id Identity) Verdict {
 	self, err := here()
@@ -96,6 +125,8 @@ func probe(self, id Identity) Verdict {
 	case id.BootID != self.BootID && id.Host != self.Host:
 		return Unknown
 	case id.BootID != self.BootID:
+		return Dead
+	case self.Outlived(id):
 		return Dead
 	case id.PIDNamespace != self.PIDNamespace:
 		return Unknown

@@ -119,6 +119,50 @@ func TestProbeWithoutASightOfOthers(t *testing.T) {
 	}
 }
 
+func TestNamespacesThatGetTheSameNumberDiffer(t *testing.T) {
+	t.Parallel()
+	// Several, one after the other: at least as likely as not the kernel gives the same number again.
+	seen := map[string]bool{}
+	for range 5 {
+		first := namespaced(t, process.Identity{})
+		if seen[first.self.PIDNamespace] {
+			t.Fatalf("two namespaces are %s", first.self.PIDNamespace)
+		}
+		seen[first.self.PIDNamespace] = true
+		if first.verdict != process.Dead {
+			t.Errorf("a process of a namespace that had the same number is %s", first.verdict)
+		}
+	}
+	self, err := process.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := namespaced(t, self); got.verdict != process.Unknown {
+		t.Errorf("a process of a namespace with another number is %s", got.verdict)
+	}
+}
+
+type sight struct {
+	self    process.Identity
+	verdict process.Verdict
+}
+
+// namespaced says who is seen how from a pid namespace of its own; nobody: a process of one that had its number before.
+func namespaced(t *testing.T, of process.Identity) sight {
+	t.Helper()
+	raw, err := json.Marshal(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, line := helper(t, inNamespace, "namespaced", string(raw))
+	_ = cmd.Wait() // its namespace is gone, and the number free
+	var seen sight
+	if err := json.Unmarshal([]byte(line), &[]any{&seen.self, &seen.verdict}); err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return seen
+}
+
 // reaped names a process that has ended.
 func reaped(t *testing.T) process.Identity {
 	t.Helper()

@@ -65,6 +65,19 @@ func TestMain(m *testing.M) {
 			_, err := os.Stat("/proc/" + strconv.Itoa(id.PID))
 			fmt.Println(process.Probe(id), os.IsNotExist(err))
 			os.Exit(0)
+		case "namespaced": // says who it is, and what it thinks of somebody
+			must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+			must(unix.Mount("proc", "/proc", "proc", 0, ""))
+			var id process.Identity
+			must(json.Unmarshal([]byte(os.Args[2]), &id))
+			self, err := process.Self()
+			must(err)
+			if number, _, found := strings.Cut(self.PIDNamespace, "@"); found && id.IsZero() { // one that had its number before
+				id = self
+				id.PIDNamespace = number + "@1"
+			}
+			must(json.NewEncoder(os.Stdout).Encode([]any{self, process.Probe(id)}))
+			os.Exit(0)
 		case "probe": // says what an unprivileged process sees of a pid
 			pid, _ := strconv.Atoi(os.Args[2])
 			id, err := process.IdentityOf(pid)

@@ -220,7 +220,7 @@ func (r *Run) withoutShim(st State) (State, error) {
 		return State{}, fmt.Errorf("look at run: %w", err)
 	}
 	st.Interrupted = !self.sees(st.PIDs.Shim)
-	if st.Interrupted && self.BootID == st.PIDs.Shim.BootID {
+	if st.Interrupted && self.BootID == st.PIDs.Shim.BootID && !self.Outlived(st.PIDs.Shim) {
 		st.Status = StatusForeign
 	}
 	return st, nil
