@@ -68,7 +68,7 @@ func TestProgramThatDeletesItsRunDirectoryAndItsMarkIsEnded(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("a run without its directory came to a good end")
 	}
-	if err := b.runs.Recover(bound(t)); err != nil {
+	if err := b.runs.NoteDead(bound(t), run.ID); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.list(t)[0]; got.State != StateFinished {
