@@ -32,6 +32,9 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
+	if len(os.Args) > 1 && os.Args[1] == "queue" {
+		return queueLoad(ctx, os.Args[2:])
+	}
 	jobs := flag.Int("jobs", 100_000, "jobs inserted and worked in each round of the comparison")
 	rounds := flag.Int("rounds", 5, "rounds of the comparison; the table shows medians")
 	scale := flag.Int("scale", 1_000_000, "rows of the large growth cases; finished rows go up to ten times that")
