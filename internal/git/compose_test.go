@@ -132,6 +132,19 @@ func TestComposeOfWhatIsUpstreamIsEmpty(t *testing.T) {
 				t.Errorf("%s, %s: %+v", name, method, made)
 			}
 		}
+		if has, err := f.mirror.Contains(t.Context(), at, head); err != nil || !has {
+			t.Errorf("%s contains it: %v, %v", name, has, err)
+		}
+	}
+	src.Git("checkout", "-q", "--detach", squashed)
+	src.Git("revert", "--no-edit", squashed)
+	src.Git("branch", "reverted", src.Head())
+	src.Git("branch", "conflicting", src.Commit("otherwise", map[string]string{"b": "other\n"}))
+	f.fetch(t)
+	for name, at := range map[string]string{"before": base, "reverted": src.Git("rev-parse", "reverted"), "otherwise": src.Git("rev-parse", "conflicting")} {
+		if has, err := f.mirror.Contains(t.Context(), at, head); err != nil || has {
+			t.Errorf("%s contains it: %v, %v", name, has, err)
+		}
 	}
 }
 

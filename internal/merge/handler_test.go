@@ -10,6 +10,7 @@ import (
 	"orch/internal/forge"
 	"orch/internal/git"
 	"orch/internal/merge/problem"
+	"orch/internal/testgit"
 )
 
 // flavours runs a test on a bare repository and on one that has the target checked out.
@@ -117,11 +118,19 @@ func TestAlreadyUpstream(t *testing.T) {
 			clone.Git("merge", "-q", "--no-ff", "--no-edit", "FETCH_HEAD")
 			clone.Git("push", "-q", "origin", "HEAD:main")
 		},
+		// Commit by commit the work conflicts with what its commits came to.
+		"squashed": func(w *world, _ string) { w.push(map[string]string{"a": "a", "shared": "one\nnew\nthree\n"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, true)
-			task := w.add(map[string]string{"a": "a"})
+			task := w.addWith(func(work *testgit.Repo) {
+				work.Commit("work", map[string]string{"a": "a"})
+				if name == "squashed" {
+					work.Commit("more", map[string]string{"shared": "one\nold\nthree\n"})
+					work.Commit("again", map[string]string{"shared": "one\nnew\nthree\n"})
+				}
+			})
 			bring(w, "refs/heads/orch/"+w.key(task))
 			main := w.main()
 			w.drain(w.handler(nil))

@@ -133,9 +133,8 @@ func (l *Landings) Cleared(ctx context.Context, taskID int64) (bool, error) {
 		return false, err
 	}
 	_, err = l.cfg.Forge.Check(ctx, forge.Repo{Name: def.Repo.Name, Location: def.Repo.Location, Base: def.Target})
-	var stands *forge.ProblemError
-	if errors.As(err, &stands) {
-		return !(def.Land && t.Land) && stands.Code.HindersOnlyLanding(), nil
+	if stands, is := errors.AsType[*forge.ProblemError](err); is {
+		return stands.Code.HindersOnlyLanding() && (!def.Land || !t.Land), nil
 	}
 	return err == nil, err
 }

@@ -171,10 +171,10 @@ func TestTwentyHealthyTicksSayNothing(t *testing.T) {
 	}
 	parked := w.landing(true, work("a"))
 	w.repo.Write(map[string]string{"README": "changed\n"})
-	w.merge(nil)
+	w.merge()
 	w.rested(parked.ID, time.Hour)
 	ready := w.landing(false, work("b"))
-	w.merge(nil)
+	w.merge()
 	asking := w.create(demo)
 	w.loseJob(asking.ID)
 	w.exec(`update tasks set state = 'blocked', reason_code = 'needs_input', updated_at = now() - interval '1 day' where id = $1`, asking.ID)

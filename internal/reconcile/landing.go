@@ -114,8 +114,8 @@ func (r *Reconciler) parked(ctx context.Context, after int64, limit int) ([]subj
 }
 
 func (r *Reconciler) cleared(ctx context.Context, s subject) (bool, error) {
-	clear, err := r.cfg.Landings.Cleared(ctx, s.TaskID)
-	if err != nil || !clear {
+	gone, err := r.cfg.Landings.Cleared(ctx, s.TaskID)
+	if err != nil || !gone {
 		return false, err
 	}
 	return r.resume(ctx, parkedCleared, s, "nothing in the repository stands in the way of its landing any more", false)
@@ -143,4 +143,3 @@ func (r *Reconciler) tidy(ctx context.Context, s subject) (bool, error) {
 	}
 	return r.cfg.Tasks.Tidy(ctx, s.ID, needed, r.noted("runs_left", s))
 }
-

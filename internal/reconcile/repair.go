@@ -49,60 +49,66 @@ type repair struct {
 	stuck map[int64]string // codes of the subjects that can't be mended, as they were logged
 }
 
+// tried is how far a repair's pass has come.
+type tried struct {
+	after  int64            // the last subject that was tried
+	stuck  map[int64]string // codes of those that can't be mended
+	failed error            // of one of them
+}
+
 // pass is one repair's part of a tick: every subject is tried, whatever others meet. It says how many can't be mended, and one
 // error for all of them.
 func (r *Reconciler) pass(ctx context.Context, p *repair) (failing int, failed error) {
-	stuck := map[int64]string{}
-	for after := int64(0); ; {
-		found, err := r.look(ctx, p, after)
-		for i := 0; err == nil && i < len(found); i++ {
-			s := found[i]
-			met := r.one(ctx, p, s)
-			switch {
-			case met == nil:
-			case ctx.Err() != nil:
-				return 0, nil
-			case away(met): // all behind it would meet the same
-				err = met
-				continue
-			default:
-				stuck[s.ID], failed = code(met), met
-			}
-			after = s.ID
-			r.cfg.Beat()
-		}
+	t := tried{stuck: map[int64]string{}}
+	for {
+		n, err := r.page(ctx, p, &t)
 		if ctx.Err() != nil {
-			return 0, nil
+			return 0, context.Cause(ctx)
 		}
-		if c := code(err); c != p.told && !away(err) {
-			p.told = c
-			if err != nil {
+		if c := code(err); !away(err) {
+			if err != nil && c != p.told {
 				r.log.WarnContext(ctx, "repairs not looked for, tried again", slog.String("repair", p.name), slog.String("code", c), slog.Any("error", db.Public(err)))
 			}
+			p.told = c
 		}
 		if err != nil {
 			for id, c := range p.stuck { // what was told of those that weren't tried stays told
-				if id > after {
-					stuck[id] = c
+				if id > t.after {
+					t.stuck[id] = c
 				}
 			}
-			failed = err
+			t.failed = err
 		}
-		if err != nil || len(found) < page {
-			p.stuck = stuck
-			return len(stuck), failed
+		if err != nil || n < page {
+			p.stuck = t.stuck
+			return len(t.stuck), t.failed
 		}
 	}
 }
 
-func (r *Reconciler) look(ctx context.Context, p *repair, after int64) (found []subject, err error) {
-	err = r.guard(p.told, "look of repair "+p.name, func() (err error) {
-		ctx, cancel := context.WithTimeout(ctx, findTimeout)
-		defer cancel()
-		found, err = p.find(ctx, after, page)
+// page looks for some subjects and tries to mend each. An error is that of the look, or says that the database is away: whoever
+// is behind would meet the same.
+func (r *Reconciler) page(ctx context.Context, p *repair, t *tried) (int, error) {
+	var found []subject
+	err := r.guard(ctx, p.told, "look of repair "+p.name, findTimeout, func(ctx context.Context) (err error) {
+		found, err = p.find(ctx, t.after, page)
 		return err
 	})
-	return found, err
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range found {
+		switch err := r.one(ctx, p, s); {
+		case err == nil:
+		case ctx.Err() != nil, away(err):
+			return 0, err
+		default:
+			t.stuck[s.ID], t.failed = code(err), err
+		}
+		t.after = s.ID
+		r.cfg.Beat()
+	}
+	return len(found), nil
 }
 
 // away says that the database, not the subject, is what a repair failed for.
@@ -118,9 +124,7 @@ func away(err error) bool {
 func (r *Reconciler) one(ctx context.Context, p *repair, s subject) error {
 	done := false
 	known := p.stuck[s.ID]
-	err := r.guard(known, "repair "+p.name, func() (err error) {
-		ctx, cancel := context.WithTimeout(ctx, mendTimeout)
-		defer cancel()
+	err := r.guard(ctx, known, "repair "+p.name, mendTimeout, func(ctx context.Context) (err error) {
 		done, err = p.mend(ctx, s)
 		return err
 	})
@@ -134,13 +138,15 @@ func (r *Reconciler) one(ctx context.Context, p *repair, s subject) error {
 	return err
 }
 
-// guard catches a panic, and logs its stack unless the last try ended so too.
-func (r *Reconciler) guard(known, what string, fn func() error) error {
+// guard bounds a unit of work and catches its panic, whose stack it logs unless the last try ended so too.
+func (r *Reconciler) guard(ctx context.Context, known, what string, limit time.Duration, fn func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	log := r.log
 	if known == codePanicked {
 		log = nil
 	}
-	return lifespan.Guard(log, what, fn)
+	return lifespan.Guard(log, what, func() error { return fn(ctx) }) //nolint:contextcheck // a guard takes no context
 }
 
 // code names an error.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -107,7 +108,7 @@ func TestOpenIntentOfABlockedTaskIsResolved(t *testing.T) {
 			w.tick()
 			w.tick()
 			w.repaired("intent_open demo-1")
-			w.merge(nil)
+			w.merge()
 			if got := w.get(landing.ID); got.State != task.Done {
 				t.Errorf("the task is %s: %s", got.State, got.Reason)
 			}
@@ -151,7 +152,7 @@ func TestBranchThatAPersonLandedEndsItsTask(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			ready := w.landing(false, twice)
-			w.merge(nil)
+			w.merge()
 			if got := w.get(ready.ID); !got.Ready() {
 				t.Fatalf("the task is %s: %s", got.State, got.Reason)
 			}
@@ -171,7 +172,7 @@ func TestBranchThatAPersonLandedEndsItsTask(t *testing.T) {
 			w.tick()
 			w.repaired("landed_outside demo-1")
 			main := w.repo.Git("rev-parse", "main")
-			w.merge(nil)
+			w.merge()
 			w.tick()
 			if got := w.get(ready.ID); got.State != task.Done || w.repo.Git("rev-parse", "main") != main {
 				t.Errorf("the task is %s (%s), main moved: %v", got.State, got.Reason, w.repo.Git("rev-parse", "main") != main)
@@ -186,7 +187,7 @@ func TestParkedLandingGoesOnWhenItsCauseIsGone(t *testing.T) {
 	w := worldOf(t, testgit.New(t, map[string]string{"README": "demo\n"}))
 	landing := w.landing(true, func(work *testgit.Repo) { work.Commit("work", map[string]string{"a": "a\n"}) })
 	w.repo.Write(map[string]string{"README": "changed\n"})
-	w.merge(nil)
+	w.merge()
 	if got := w.get(landing.ID); got.State != task.Blocked || got.ReasonCode != "checkout_dirty" {
 		t.Fatalf("the task is %s for %s", got.State, got.ReasonCode)
 	}
@@ -200,7 +201,7 @@ func TestParkedLandingGoesOnWhenItsCauseIsGone(t *testing.T) {
 	w.rested(landing.ID, time.Hour)
 	w.tick()
 	w.repaired("parked_cleared demo-1")
-	w.merge(nil)
+	w.merge()
 	if got := w.get(landing.ID); got.State != task.Done || w.repo.Read("a") != "a\n" {
 		t.Errorf("the task is %s: %s", got.State, got.Reason)
 	}
@@ -234,8 +235,8 @@ func TestCauseThatStaysIsNotTriedAgainAndAgain(t *testing.T) {
 		}
 		w.repaired(strings.Join(want, ", "))
 	}
-	for _, after := range []time.Duration{10, 20, 40, 80, 160, 320} {
-		resumed(after*time.Minute, true)
+	for _, after := range []int{10, 20, 40, 80, 160, 320} {
+		resumed(time.Duration(after)*time.Minute, true)
 	}
 	resumed(30*24*time.Hour, false)
 	if _, err := w.tasks.Retry(t.Context(), parked.Key, "ann", ""); err != nil { // a person has looked at it
@@ -396,7 +397,7 @@ func TestTwoReconcilersRepairOnce(t *testing.T) {
 		"events":    `select count(*)::text from task_events where kind in ('revived', 'resumed', 'tidied')`,
 		"the count": `select total::text from counters where name = 'repaired_total'`,
 	} {
-		if got := w.text(sql); got != fmt.Sprint(3*each) {
+		if got := w.text(sql); got != strconv.Itoa(3*each) {
 			t.Errorf("%s: %s, want %d", what, got, 3*each)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
 	"orch/internal/queue/queuetest"
 	"orch/internal/task"
 )

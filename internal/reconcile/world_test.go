@@ -5,10 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -261,7 +261,7 @@ func (w *world) repaired(want string) {
 		w.t.Errorf("repaired %q, want %q", list, want)
 	}
 	total := w.text(`select coalesce((select total from counters where name = 'repaired_total'), 0)::text`)
-	if total != fmt.Sprint(len(got)) {
+	if total != strconv.Itoa(len(got)) {
 		w.t.Errorf("repaired_total is %s after %d repairs", total, len(got))
 	}
 	last := w.text(`select coalesce((select data->>'repair' || ' ' || (data->>'task') from latest where name = 'last_repaired'), '')`)
@@ -304,12 +304,12 @@ func (w *world) claim() *queue.Lease {
 	return leases[0]
 }
 
-// merge does the merge jobs that are due; at is told of each of their steps.
-func (w *world) merge(at func(point string)) {
+// merge does the merge jobs that are due.
+func (w *world) merge() {
 	w.t.Helper()
 	handler, err := merge.NewHandler(merge.Config{
 		Store: w.store, Tasks: adapter{w}, Mirrors: w, Catalog: adapter{w}, Tester: adapter{w}, Forge: w.forge, Committer: git.Committer(),
-		Owner: "test", MaxLater: 1, MaxRefused: 1, At: at,
+		Owner: "test", MaxLater: 1, MaxRefused: 1,
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -374,7 +374,11 @@ func (l *logs) logger() *slog.Logger {
 }
 
 type line struct {
-	Level, Msg, Repair, Task, Code string
+	Level  string `json:"level"`
+	Msg    string `json:"msg"`
+	Repair string `json:"repair"`
+	Task   string `json:"task"`
+	Code   string `json:"code"`
 }
 
 func (l *logs) lines() (lines []line) {

@@ -142,7 +142,7 @@ func (h *Hosts) each(ctx context.Context, root uuid.UUID, sql string, fn func(id
 	}
 	var failed []error
 	for _, id := range found {
-		failed = append(failed, lifespan.Guard(h.cfg.Logger, "work of a dead host", func() error { return fn(id) }))
+		failed = append(failed, lifespan.Guard(h.cfg.Logger, "work of a dead host", func() error { return fn(id) })) //nolint:contextcheck // a guard takes no context
 	}
 	return errors.Join(failed...)
 }
