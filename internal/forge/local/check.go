@@ -11,6 +11,7 @@ import (
 
 	"orch/internal/forge"
 	"orch/internal/forge/local/indexlock"
+	"orch/internal/lfs"
 )
 
 // Check says whether orch could land on the repository now.
@@ -169,11 +170,15 @@ func (l *Local) filters(ctx context.Context, gitDir string) ([]string, error) {
 }
 
 // filterFlags are flags for git with which it runs none of the repository's filters: their input would be
-// what an agent wrote. Where the repository has a filter for LFS, git-lfs is run if it is installed.
+// what an agent wrote. Where the repository has a filter for LFS, or large files of it, git-lfs is run if it is installed: its
+// filter is set up in its user's own configuration, as a rule, which git isn't given here.
 func (l *Local) filterFlags(ctx context.Context, gitDir string) ([]string, error) {
 	names, err := l.filters(ctx, gitDir)
 	if err != nil {
 		return nil, err
+	}
+	if !slices.Contains(names, lfsFilter) && lfs.Of(commonDir(gitDir)).Exists() {
+		names = append(names, lfsFilter)
 	}
 	var flags []string
 	for _, name := range names {

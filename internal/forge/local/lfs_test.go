@@ -52,6 +52,42 @@ func TestLFSIsGitLFS(t *testing.T) {
 	}
 }
 
+// Who has set git-lfs up for all repositories has nothing of it in this one's configuration, but the large files.
+func TestLFSIsGitLFSWhereOnlyItsUserHasIt(t *testing.T) {
+	dir := programs(t)
+	t.Setenv("PATH", dir)
+	log := filepath.Join(t.TempDir(), "log")
+	fake := "#!/bin/sh\necho \"$*\" >>" + log + "\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(dir, "git-lfs"), []byte(fake), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, linked := range []bool{false, true} {
+		f := setup(t, testgit.New(t, map[string]string{"a.bin": "1\n", ".gitattributes": "*.bin filter=lfs\n"}))
+		checkout := f.target.Dir
+		if linked {
+			f.target.Git("checkout", "-q", "--detach")
+			checkout = filepath.Join(t.TempDir(), "linked")
+			f.target.Git("worktree", "add", "-q", checkout, "main")
+		}
+		if err := os.Chtimes(filepath.Join(checkout, "a.bin"), testTime(), testTime()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.local.Check(t.Context(), f.repo); err != nil {
+			t.Errorf("a repository without large files: %v", err)
+		}
+		if err := os.MkdirAll(filepath.Join(f.target.Dir, ".git", "lfs", "objects"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.local.Check(t.Context(), f.repo); err == nil {
+			t.Error("git-lfs failed, and nobody noticed")
+		}
+		if ran, err := os.ReadFile(log); err != nil || !strings.HasPrefix(string(ran), "filter-process\n") {
+			t.Errorf("git-lfs ran with %q, %v", ran, err)
+		}
+		_ = os.Remove(log)
+	}
+}
+
 // lfsFixture has a checkout with a file for LFS that git has to look into, and a filter that leaves the file marker.
 func lfsFixture(t *testing.T) (f *fixture, marker string) {
 	t.Helper()

@@ -215,6 +215,19 @@ func (l *Local) target(ctx context.Context, r *repository, base string) (string,
 	return strings.TrimPrefix(strings.TrimSpace(string(out)), "refs/heads/"), nil
 }
 
+// commonDir is the git directory of the repository that a work tree's own git directory belongs to.
+func commonDir(gitDir string) string {
+	content, err := os.ReadFile(filepath.Join(gitDir, "commondir"))
+	if err != nil {
+		return gitDir
+	}
+	common := strings.TrimSpace(string(content))
+	if !filepath.IsAbs(common) {
+		common = filepath.Join(gitDir, common)
+	}
+	return common
+}
+
 // around is the branch that moves when a landing on base does, and the checkouts that can be looked at: all of those that
 // have to follow.
 func (l *Local) around(ctx context.Context, r *repository, base string) (target string, all []checkout, err error) {
