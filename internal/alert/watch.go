@@ -88,9 +88,8 @@ func (w *Watch) tick(ctx context.Context) {
 		return
 	}
 	now := time.Now()
-	code := w.cfg.Code(err)
 	if w.database.lasts(now, err != nil, w.cfg.After) {
-		w.tell(ctx, &w.database, Alert{Kind: DatabaseUnreachable, Code: code, Reason: "it hasn't answered for " + spoken(now.Sub(w.database.since))})
+		w.tell(ctx, &w.database, Alert{Kind: DatabaseUnreachable, Code: w.cfg.Code(err), Reason: "it hasn't answered for " + spoken(now.Sub(w.database.since))})
 	}
 	if err != nil {
 		w.well = time.Time{}

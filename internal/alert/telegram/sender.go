@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -58,6 +59,11 @@ type Config struct {
 	Transport http.RoundTripper
 }
 
+var (
+	errNoChat   = errors.New("make a sender for telegram: it takes a token and a chat")
+	errNoServer = errors.New("make a sender for telegram: the address of its server can't be used")
+)
+
 // Sender sends messages. It is safe for concurrent use.
 type Sender struct {
 	bot    *bot.Bot
@@ -74,11 +80,14 @@ func New(cfg Config) (*Sender, error) {
 		bot.WithSkipGetMe(), bot.WithHTTPClient(sendTimeout, newClient(cfg.Transport)), bot.WithErrorsHandler(func(error) {}),
 	}
 	if cfg.ServerURL != "" {
+		if u, err := url.Parse(cfg.ServerURL); err != nil || u.Host == "" { // the library would leave a goroutine behind at each message
+			return nil, errNoServer
+		}
 		options = append(options, bot.WithServerURL(strings.TrimRight(cfg.ServerURL, "/")))
 	}
 	b, err := bot.New(cfg.Token, options...)
 	if err != nil || cfg.ChatID == "" {
-		return nil, errors.New("make a sender for telegram: it takes a token and a chat")
+		return nil, errNoChat
 	}
 	return &Sender{bot: b, chat: cfg.ChatID, redact: cfg.Redact}, nil
 }
