@@ -1,0 +1,51 @@
+package reaper_test
+
+import (
+	"testing"
+
+	"orch/internal/process"
+)
+
+// A living agent's monitor is killed again and again, in each way that a monitor can die, over a thousand ticks.
+func TestLivingAgentIsNeverReapedHoweverOftenItsMonitorDies(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	gone := w.worker(dead(t))
+	living := w.worker()
+	j := w.agentJob(gone)
+	r := w.reaper()
+	for n := range 1000 {
+		w.tick(r, 1)
+		job, err := w.queue.Get(t.Context(), j.id)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case job.Attempt > 1 || job.Recoveries > 0 || job.RunID == nil || *job.RunID != j.run:
+			t.Fatalf("tick %d: %+v", n, job)
+		case job.WorkerID != nil:
+			continue
+		case n%2 == 0:
+			w.claim(gone)
+		default:
+			w.claim(living)
+			w.expire(j.id) // stopped, and past its lease
+		}
+		w.exec(`update jobs set phase = 'following' where id = $1`, j.id)
+	}
+	j.agentIs(process.Alive)
+	w.runIs(j.run, "running")
+	w.reapedAre()
+	w.is("counted", "", `select (select total::text from counters where name = 'reaped_total')`)
+	if n := len(w.log.of("job taken from its worker, its run is gone on with")); n < 300 {
+		t.Errorf("its monitor died %d times", n)
+	}
+	j.letGo()
+	if _, err := w.pool.Exec(t.Context(), `update jobs set worker_id = $2 where id = $1 and state = 'running'`, j.id, gone.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.tick(r, 1)
+	if res := j.consume(w.worker()); res.RunID != j.run || *res.Exit.Code != 5 {
+		t.Errorf("%+v", res)
+	}
+	w.is("runs", "1", `select count(*)::text from runs`)
+}
