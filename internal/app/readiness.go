@@ -76,12 +76,12 @@ func failed(name, code string) api.Check {
 	return api.Check{Name: name, Status: httpapi.CheckFailed, Code: &code}
 }
 
-// state is the supervisor's word for a service; one that it doesn't know is off.
-func (s *server) state(name string) lifespan.State {
+// status is what the supervisor says of a service; one that it doesn't know is off.
+func (s *server) status(name string) lifespan.Status {
 	for _, service := range s.life.Snapshot() {
 		if service.Name == name {
-			return service.State
+			return service
 		}
 	}
-	return lifespan.StateDisabled
+	return lifespan.Status{Name: name, State: lifespan.StateDisabled}
 }

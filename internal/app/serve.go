@@ -25,7 +25,7 @@ func Serve(ctx context.Context, opts Options) error {
 	}
 	worker := s.workerService()
 	worker.Disabled = !bool(s.cfg.Worker.Enabled)
-	return s.supervise(ctx, append(s.ground(),
+	return s.supervise(ctx, append(append(s.ground(), s.watchers()...),
 		lifespan.Service{
 			Name: servicePostgres, Stage: stagePostgres, Run: database.Postgres(s.cfg, s.log), StopTimeout: database.StopTimeout,
 			Disabled: !s.cfg.Database.Private(), MustStart: true,
@@ -45,21 +45,24 @@ func (s *server) runHTTP(ctx context.Context, ready func()) error {
 	web, err := httpapi.New(httpapi.Config{
 		Addr: addr, SocketPath: sys.root.SocketPath(), Token: s.cfg.HTTP.Token.Reveal(), QueuePublic: bool(s.cfg.HTTP.QueuePublic),
 		Tasks: view.Tasks{Sources: shown}, Jobs: view.Jobs{Sources: shown}, Runs: view.Runs{Sources: shown}, Agents: view.Agents{Sources: shown},
-		Queue: s.snapshot(sys, shown), Readiness: &readiness{server: s, system: sys},
+		Queue: s.snapshot(sys, shown), Readiness: &readiness{server: s, system: sys}, Metrics: s.metrics.Load().Handler(),
 		ErrorCode: db.Code, Logger: s.log,
 	})
 	if err != nil {
 		return err
 	}
+	s.web.Store(web)
 	return web.Run(ctx, func() {
 		ready()
 		s.up(ctx, Started{Addr: web.Addr(), Socket: sys.root.SocketPath()})
 	})
 }
 
-func (s *server) snapshot(sys *system, shown view.Sources) view.Snapshot {
-	return view.Snapshot{
-		Sources: shown, Root: sys.root, Self: sys.self, Started: sys.started, Version: ProgramVersion(), Worker: sys.worker,
-		WorkerEnabled: bool(s.cfg.Worker.Enabled), WorkerState: func() lifespan.State { return s.state(serviceWorker) },
+func (s *server) snapshot(sys *system, sources view.Sources) view.Snapshot {
+	shown := view.Snapshot{
+		Sources: sources, Root: sys.root, Self: sys.self, Started: sys.started, Version: ProgramVersion(), Worker: sys.worker,
+		WorkerEnabled: bool(s.cfg.Worker.Enabled), WorkerState: func() lifespan.State { return s.status(serviceWorker).State },
 	}
+	s.shownDaemons(sys, &shown)
+	return shown
 }

@@ -13,7 +13,9 @@ import (
 	"orch/internal/app/start"
 	"orch/internal/config"
 	"orch/internal/db"
+	"orch/internal/httpapi"
 	"orch/internal/lifespan"
+	"orch/internal/metrics"
 	"orch/internal/process"
 	"orch/internal/worker"
 )
@@ -26,23 +28,27 @@ const (
 	stageSighting
 	stageListener
 	stageReclaim
-	stageRecovery
+	stageReaper
 	stageWorker
+	stageReconcile
 	stageHTTP
 )
 
 // Names of services, as the log and /readyz show them.
 const (
-	servicePostgres = "postgres"
-	serviceSystem   = "system"
-	serviceAgents   = "agents"
-	serviceListener = "listener"
-	serviceSighting = "sighting"
-	serviceSweep    = "sweep"
-	serviceReclaim  = "reclaim"
-	serviceRecovery = "recovery"
-	serviceWorker   = "worker"
-	serviceHTTP     = "http"
+	servicePostgres   = "postgres"
+	serviceSystem     = "system"
+	serviceAgents     = "agents"
+	serviceListener   = "listener"
+	serviceSighting   = "sighting"
+	serviceSweep      = "sweep"
+	serviceReclaim    = "lease_reclaim"
+	serviceReaper     = "reaper"
+	serviceReconcile  = "reconcile"
+	serviceMetrics    = "metrics"
+	serviceAlertWatch = "alert_watch"
+	serviceWorker     = "worker"
+	serviceHTTP       = "http"
 )
 
 // Options of one orch process.
@@ -78,6 +84,8 @@ type server struct {
 	life     *lifespan.Supervisor
 	listener atomic.Pointer[db.Listener]
 	system   atomic.Pointer[system]
+	metrics  atomic.Pointer[metrics.Metrics]
+	web      atomic.Pointer[httpapi.Server]
 	end      context.CancelCauseFunc // ends the process with an error
 }
 
@@ -92,7 +100,7 @@ func (s *server) supervise(ctx context.Context, services ...lifespan.Service) er
 	}
 	ctx, s.end = context.WithCancelCause(ctx)
 	defer s.end(nil)
-	s.life = lifespan.New(lifespan.Config{Logger: s.log, Code: db.Code}, services...)
+	s.life = lifespan.New(lifespan.Config{Logger: s.log, Code: db.Code, OnRestart: s.restarted}, services...)
 	if err := s.life.Run(ctx); err != nil {
 		return err
 	}
@@ -104,20 +112,20 @@ func (s *server) supervise(ctx context.Context, services ...lifespan.Service) er
 
 // ground are the services that every process has.
 func (s *server) ground() []lifespan.Service {
-	return []lifespan.Service{
+	beat := s.cfg.Worker.Heartbeat.Duration()
+	return append(s.daemons(), []lifespan.Service{
 		{Name: serviceSystem, Stage: stageSystem, Run: s.runSystem, Essential: true, StopTimeout: 10 * time.Second},
 		{Name: serviceAgents, Stage: stageAgents, Run: s.runAgents, StopTimeout: s.cfg.Worker.KillGrace.Duration() + 20*time.Second},
-		{Name: serviceSighting, Stage: stageSighting, Run: s.runSighting, StopTimeout: 10 * time.Second},
-		{Name: serviceSweep, Stage: stageRecovery, Run: s.runSweep, StopTimeout: 10 * time.Second},
+		{Name: serviceSighting, Stage: stageSighting, Run: s.runSighting, StopTimeout: 10 * time.Second, Interval: beat},
+		{Name: serviceSweep, Stage: stageReaper, Run: s.runSweep, StopTimeout: 10 * time.Second, Interval: s.cfg.Disk.SweepEvery.Duration()},
 		{Name: serviceListener, Stage: stageListener, Run: s.runListener, StopTimeout: 5 * time.Second},
-		{Name: serviceReclaim, Stage: stageReclaim, Run: s.runReclaim, StopTimeout: 10 * time.Second, Disabled: !bool(s.cfg.Merge.ReclaimEnabled)},
-		{Name: serviceRecovery, Stage: stageRecovery, Run: s.runRecovery, StopTimeout: 10 * time.Second},
-	}
+	}...)
 }
 
 func (s *server) workerService() lifespan.Service {
 	return lifespan.Service{
 		Name: serviceWorker, Stage: stageWorker, Run: s.runWorker, StopTimeout: s.cfg.Worker.StopGrace.Duration() + 15*time.Second,
+		Interval: s.cfg.Worker.Poll.Duration() * 2, // it beats once a poll, after it has looked
 	}
 }
 
@@ -143,9 +151,19 @@ func (s *server) runSystem(ctx context.Context, ready func()) error {
 			return err
 		}
 	}
-	sys, err := newSystem(ctx, s.opts, pool, data, s.catalog)
+	sys, err := newSystem(ctx, s.opts, pool, data, s.catalog, s.life.Beat)
 	if err != nil {
 		return err
+	}
+	if s.metrics.Load() == nil && !s.join {
+		m, err := s.newMetrics(ctx, sys)
+		if err != nil {
+			return err
+		}
+		s.metrics.Store(m)
+	}
+	if !s.cfg.Reaper.Enabled { // what is dead at the start is given back all the same, before the worker claims (ORCH-065 §5)
+		_ = sys.reaper.FirstTick(ctx) // it logs what it couldn't do
 	}
 	s.system.Store(sys)
 	ready()
@@ -159,12 +177,13 @@ func poolSize(cfg *config.Config) int32 {
 	return int32(min(int(cfg.Worker.MaxConcurrency)+mergeSlots+systemSlots+others, 60)) //nolint:gosec // at most 60
 }
 
-// runAgents stops after the worker: with KillAgents nothing that it detached stays behind.
+// runAgents ends the agents of tasks that another host has got since it gave this one up, and stops after the worker: with
+// KillAgents nothing that it detached stays behind.
 func (s *server) runAgents(ctx context.Context, ready func()) error {
 	ready()
-	<-ctx.Done()
-	if !s.opts.KillAgents {
-		return nil
+	err := s.run(ctx, loop{service: serviceAgents, every: s.cfg.Reaper.Interval.Duration(), pass: s.system.Load().runs.EndStrays}, ready)
+	if err != nil || !s.opts.KillAgents {
+		return err
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Worker.KillGrace.Duration()+15*time.Second)
 	defer cancel()
@@ -188,13 +207,6 @@ func (s *server) runListener(ctx context.Context, ready func()) error {
 	s.listener.Store(l)
 	ready()
 	return l.Run(ctx, func() {})
-}
-
-func (s *server) runRecovery(ctx context.Context, ready func()) error {
-	return s.run(ctx, loop{
-		service: serviceRecovery, every: s.cfg.Worker.LeaseTTL.Duration(),
-		pass: s.system.Load().recover,
-	}, ready)
 }
 
 // runWorker runs the worker until the stop. A schema that this program doesn't know ends the process: it must not be

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"orch/internal/agent/keep"
 	"orch/internal/agent/ledger"
 	"orch/internal/agent/usage"
+	"orch/internal/alert/telegram"
 	"orch/internal/app/catalog"
 	"orch/internal/app/database"
 	"orch/internal/app/hosts"
@@ -36,6 +36,8 @@ import (
 	"orch/internal/process"
 	"orch/internal/queue"
 	"orch/internal/queue/prune"
+	"orch/internal/reaper"
+	"orch/internal/reconcile"
 	"orch/internal/root"
 	"orch/internal/stage"
 	"orch/internal/stage/prompt"
@@ -72,36 +74,49 @@ type system struct {
 	hosts   *hosts.Hosts
 	keeper  *keep.Keeper
 	sweeper *place.Sweeper
+	others  *namespace.Watch
+	alerts  *alerting
+
+	reaps      bool // not only once, at the start
+	reaper     *reaper.Reaper
+	reconciler *reconcile.Reconciler
 
 	unscheduled string // code of what kept the last schedule from being done
 }
 
-// newSystem wires the parts. Nothing is started yet.
-func newSystem(ctx context.Context, opts Options, pool *pgxpool.Pool, data *root.Root, cat *catalog.Catalog) (*system, error) {
+// newSystem wires the parts. Nothing is started yet; beat tells that a service goes on.
+func newSystem(
+	ctx context.Context, opts Options, pool *pgxpool.Pool, data *root.Root, cat *catalog.Catalog, beat func(service string),
+) (*system, error) {
 	cfg, log := opts.Config, opts.Logger
 	self, err := process.Self()
 	if err != nil {
 		return nil, err
 	}
-	s := &system{pool: pool, root: data, self: self, started: time.Now(), catalog: cat, log: log}
+	s := &system{pool: pool, root: data, self: self, started: time.Now(), catalog: cat, log: log, reaps: bool(cfg.Reaper.Enabled)}
+	if err := s.wireAlerts(opts); err != nil {
+		return nil, err
+	}
 	program, err := gitcmd.New(ctx, gitcmd.Config{Logger: log, At: opts.At})
 	if err != nil {
 		return nil, err
 	}
 	s.forge = local.New(program, local.Config{Logger: log, At: opts.At})
-	s.leases = lease.NewStore(pool, lease.Config{TTL: cfg.Merge.LockTimeout.Duration(), Logger: log})
+	s.leases = lease.NewStore(pool, lease.Config{
+		TTL: cfg.Merge.LockTimeout.Duration(), OnReclaimedTx: s.alerts.LeaseReclaimedTx, Logger: log,
+	})
 	s.merges = attempt.NewStore(s.leases)
 	if s.tasks, err = task.NewStore(pool, task.StoreConfig{
-		Catalog: cat, CheckPrompt: prompt.Check, StopLandingTx: s.stopLandingTx, Logger: log,
+		Catalog: cat, CheckPrompt: prompt.Check, StopLandingTx: s.stopLandingTx, OnBlockedTx: s.alerts.TaskBlockedTx, Logger: log,
 	}); err != nil {
 		return nil, err
 	}
-	s.queue = queue.New(pool, queue.Config{LeaseTTL: cfg.Worker.LeaseTTL.Duration(), Logger: log, OnFailed: s.tasks.JobFailedTx})
+	s.queue = queue.New(pool, queue.Config{LeaseTTL: cfg.Worker.LeaseTTL.Duration(), Logger: log, OnFailed: s.jobFailedTx})
 	s.places = place.New(place.Config{Root: data, Git: program, Forge: s.forge})
 	s.hosts = hosts.New(hosts.Config{
 		Pool: pool, Tasks: s.tasks, OfferedTx: s.merges.OfferedTx, Self: data.ID(), Logger: log, Watch: hostdead.Config{
 			After: cfg.Runs.HostDead.Duration(), Margin: 2*cfg.Worker.KillGrace.Duration() + cfg.Worker.LeaseTTL.Duration(),
-			Every: cfg.Worker.LeaseTTL.Duration(),
+			Every: cfg.Reaper.Interval.Duration(),
 		},
 	})
 	s.keeper = keep.New(keep.Config{
@@ -110,7 +125,10 @@ func newSystem(ctx context.Context, opts Options, pool *pgxpool.Pool, data *root
 	if err := s.wireRuns(opts); err != nil {
 		return nil, err
 	}
-	if err := s.wireWorker(ctx, opts); err != nil {
+	if err := s.wireWorker(ctx, opts, beat); err != nil {
+		return nil, err
+	}
+	if err := s.wireDaemons(ctx, opts, beat); err != nil {
 		return nil, err
 	}
 	s.sweeper = place.NewSweeper(place.SweepConfig{
@@ -131,16 +149,16 @@ func (s *system) wireRuns(opts Options) error {
 		secrets = append(secrets, process.Secret{Name: revealed.Variable, Value: revealed.Value})
 	}
 	space := &room{dirs: []string{s.root.RunsDir(), s.root.WorkspacesDir()}, least: cfg.Disk.MinFree.Bytes(), log: log}
-	others := namespace.New(namespace.Config{Pool: s.pool, Others: s.root.Others, Silence: leasesOfSilence * cfg.Worker.LeaseTTL.Duration()})
+	s.others = namespace.New(namespace.Config{Pool: s.pool, Others: s.root.Others, Silence: leasesOfSilence * cfg.Worker.LeaseTTL.Duration()})
 	orphan, dead := cfg.Runs.OrphanGrace.Duration(), cfg.Runs.HostDead.Duration()
 	s.runs, err = agent.New(agent.Config{
 		Pool: s.pool, Dir: s.root.RunsDir(), RootID: s.root.ID(), Self: s.self, Shim: []string{program, "shim"},
 		HomesDir: s.root.HomesDir(), Secrets: secrets, KillGrace: cfg.Worker.KillGrace.Duration(),
 		StartWithin: min(15*time.Second, cfg.Worker.LeaseTTL.Duration()/2), ListenEvery: cfg.Worker.Heartbeat.Duration() / 3,
-		LookEvery:   cfg.Worker.LeaseTTL.Duration() / 2, // recovery comes once a lease
+		LookEvery:   cfg.Reaper.Interval.Duration() / 2, // looks of handlers in between count as one with the reaper's
 		OrphanGrace: orphan, OrphanPatience: max(dead-orphan-2*cfg.Worker.KillGrace.Duration(), 0), LogCap: cfg.Runs.LogCap.Bytes(),
 		PortBase: int(cfg.Runs.PortBase), PortsPerRun: int(cfg.Runs.PortsPerRun),
-		Room: space.check, NamespaceGone: others.Gone, At: opts.At, Logger: log,
+		Room: space.check, NamespaceGone: s.others.Gone, At: opts.At, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -151,10 +169,11 @@ func (s *system) wireRuns(opts Options) error {
 	return nil
 }
 
-func (s *system) wireWorker(ctx context.Context, opts Options) error {
+func (s *system) wireWorker(ctx context.Context, opts Options, beat func(service string)) error {
 	cfg, log := opts.Config, opts.Logger
 	agents := roster.New(roster.Config{
-		Runs: s.runs, Catalog: s.catalog, Queue: s.queue, Tasks: s.tasks, Usage: usage.NewStore(s.pool), Alone: s.places.Alone, Logger: log,
+		Runs: s.runs, Catalog: s.catalog, Queue: s.queue, Tasks: s.tasks, Usage: usage.NewStore(s.pool), Alone: s.places.Alone,
+		OnPauseTx: s.alerts.AgentPausedTx, Logger: log,
 	})
 	stages := stage.NewHandler(stage.Config{
 		Store: s.tasks, Agents: agents, Gates: stageGates{s.gates}, Workspaces: s.places,
@@ -178,6 +197,17 @@ func (s *system) wireWorker(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
+	handlers := map[string]worker.Handler{
+		task.KindStage: stages, task.KindMerge: landing, task.KindRetire: s.places.Retiring(retire),
+		prune.Kind: prune.New(prune.Config{Queue: s.queue, After: cfg.Worker.PruneAfter.Duration(), Logger: log}),
+	}
+	lanes := map[string]string{
+		task.KindStage: task.LaneAgents, task.KindMerge: task.LaneMerge, task.KindRetire: task.LaneSystem, prune.Kind: task.LaneSystem,
+	}
+	if s.alerts.sender != nil { // who has no channel leaves alerts to those that do
+		handlers[telegram.Kind] = telegram.NewHandler(telegram.HandlerConfig{Sender: s.alerts.sender, Logger: log})
+		lanes[telegram.Kind] = task.LaneSystem
+	}
 	s.worker, err = worker.New(worker.Config{
 		Queue: s.queue,
 		Worker: queue.Worker{
@@ -189,15 +219,8 @@ func (s *system) wireWorker(ctx context.Context, opts Options) error {
 		Lanes: map[string]int{
 			task.LaneAgents: int(cfg.Worker.MaxConcurrency), task.LaneMerge: mergeSlots, task.LaneSystem: systemSlots,
 		},
-		Handlers: map[string]worker.Handler{
-			task.KindStage: stages, task.KindMerge: landing, task.KindRetire: s.places.Retiring(retire),
-			prune.Kind: prune.New(prune.Config{Queue: s.queue, After: cfg.Worker.PruneAfter.Duration(), Logger: log}),
-		},
-		KindLane: map[string]string{
-			task.KindStage: task.LaneAgents, task.KindMerge: task.LaneMerge, task.KindRetire: task.LaneSystem,
-			prune.Kind: task.LaneSystem,
-		},
-		Tick: func(ctx context.Context) { s.schedule(ctx, cfg.Worker.PruneEvery.Duration()) },
+		Handlers: handlers, KindLane: lanes, OnWait: s.alerts.JobWaits,
+		Tick: func(ctx context.Context) { beat(serviceWorker); s.schedule(ctx, cfg.Worker.PruneEvery.Duration()) },
 		Poll: cfg.Worker.Poll.Duration(), Heartbeat: cfg.Worker.Heartbeat.Duration(),
 		StopGrace: cfg.Worker.StopGrace.Duration(), Logger: log,
 	})
@@ -229,40 +252,6 @@ func (s *system) stopLandingTx(ctx context.Context, tx pgx.Tx, taskID int64) (bo
 		return false, err
 	}
 	return true, s.merges.AbandonTx(ctx, tx, taskID, "cancelled")
-}
-
-// recover gives back what dead processes of this data root held, what any worker's lease ran out on, notes how runs ended
-// that nobody watched, and takes the tasks of hosts that are dead. It is done at the start and again and again, by every process
-// at its own pace. Each part is done whatever the others meet.
-func (s *system) recover(ctx context.Context) error {
-	dead := s.releaseDead(ctx)
-	late, expired := s.queue.ReleaseExpired(ctx, s.queue.LeaseTTL())
-	s.worker.CountReaped(len(late))
-	runs := errors.Join(s.runs.EndStrays(ctx), s.runs.Recover(ctx))
-	return errors.Join(dead, expired, runs, s.hosts.Pass(ctx))
-}
-
-func identityOf(w queue.Worker) process.Identity {
-	return process.Identity{Host: w.Host, BootID: w.BootID, PIDNamespace: w.PIDNamespace, PID: w.PID, StartedAt: w.PIDStartedAt}
-}
-
-// judge says whether the holder of a merge lease lives. A holder of another boot is dead when it was of this data root, which one
-// machine uses at a time. Of another root that would be judged by the host's name alone, which clones of a machine share:
-// nobody knows, and the time to live decides.
-func judge(own uuid.UUID, self process.Identity, h lease.Holder) lease.Verdict {
-	if h.BootID != self.BootID && h.RootID != own {
-		return lease.Unknown
-	}
-	switch process.Probe(process.Identity{
-		Host: h.Host, BootID: h.BootID, PIDNamespace: h.PIDNamespace, PID: h.PID, StartedAt: h.PIDStartedAt,
-	}) {
-	case process.Alive:
-		return lease.Alive
-	case process.Dead:
-		return lease.Dead
-	default:
-		return lease.Unknown
-	}
 }
 
 // listener wakes the worker. It hears what sessions that go the way of sender notify.

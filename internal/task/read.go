@@ -91,23 +91,36 @@ func events(rows pgx.Rows, err error) ([]Event, error) {
 	return list, nil
 }
 
-// Keys returns the keys of tasks by id.
-func (s *Store) Keys(ctx context.Context, ids []int64) (map[int64]string, error) {
-	rows, err := s.pool.Query(ctx, `select id, key from tasks where id = any($1)`, ids)
+// Name is what people know a task by.
+type Name struct{ Key, Repo, Branch string }
+
+// Names tells what people know tasks by. One that there isn't is missing.
+func (s *Store) Names(ctx context.Context, ids []int64) (map[int64]Name, error) {
+	rows, err := s.pool.Query(ctx, `select id, key, repo, branch from tasks where id = any($1)`, ids)
 	if err != nil {
-		return nil, fmt.Errorf("read keys of tasks: %w", err)
+		return nil, fmt.Errorf("read names of tasks: %w", err)
 	}
-	keys := make(map[int64]string, len(ids))
+	names := make(map[int64]Name, len(ids))
 	var id int64
-	var key string
-	_, err = pgx.ForEachRow(rows, []any{&id, &key}, func() error {
-		keys[id] = key
+	var n Name
+	_, err = pgx.ForEachRow(rows, []any{&id, &n.Key, &n.Repo, &n.Branch}, func() error {
+		names[id] = n
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read keys of tasks: %w", err)
+		return nil, fmt.Errorf("read names of tasks: %w", err)
 	}
-	return keys, nil
+	return names, nil
+}
+
+// Keys tells the keys of tasks. One that there isn't is missing.
+func (s *Store) Keys(ctx context.Context, ids []int64) (map[int64]string, error) {
+	names, err := s.Names(ctx, ids)
+	keys := make(map[int64]string, len(names))
+	for id, n := range names {
+		keys[id] = n.Key
+	}
+	return keys, err
 }
 
 // RepoName is the name under which tasks for the repository at location are kept: the one that it has already, else

@@ -24,7 +24,8 @@ func longest(file *orchyaml.File, grace time.Duration) time.Duration {
 }
 
 // Ceiling is after how long a job that can't be seen to live is dead. One that was configured and would reap a living agent is
-// refused, source: ORCH-065 FR-1.3.
+// refused, and what would do is the answer beside the error: a running server goes on with that after an edit of orch.yaml.
+// Source: ORCH-065 FR-1.3.
 func Ceiling(cfg *config.Config, file *orchyaml.File) (time.Duration, error) {
 	least := longest(file, cfg.Worker.KillGrace.Duration())
 	configured := cfg.Reaper.MaxRunning
@@ -32,7 +33,7 @@ func Ceiling(cfg *config.Config, file *orchyaml.File) (time.Duration, error) {
 	case configured == 0:
 		return max(leastCeiling, least+ceilingSlack), nil
 	case configured.Duration() < least:
-		return 0, &config.ValueError{
+		return least, &config.ValueError{
 			Variable: "ORCH_REAPER_MAX_RUNNING_S", Value: configured.String(),
 			Allowed: fmt.Sprintf("it must be at least %s, the longest that orch.yaml lets an agent, its gates and its test run: else a living agent would be reaped",
 				config.Seconds(least)),

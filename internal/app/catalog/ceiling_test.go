@@ -25,7 +25,7 @@ func TestCeilingIsAboveWhateverMayLive(t *testing.T) {
 		"by itself, at least an hour":         {short, "0", 71*time.Minute + 20*time.Second, ""},
 		"by itself, an agent that takes long": {long, "0", 22*time.Hour + 40*time.Minute + 20*time.Second, ""},
 		"configured":                          {short, "4000", 4000 * time.Second, ""},
-		"below what an agent may take":        {long, "7200", 0, `ORCH_REAPER_MAX_RUNNING_S="7200" can't be used: it must be at least 81020`},
+		"below what an agent may take":        {long, "7200", 81020 * time.Second, `ORCH_REAPER_MAX_RUNNING_S="7200" can't be used: it must be at least 81020`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -35,18 +35,19 @@ type Snapshot struct {
 	// WorkerEnabled is what the configuration asks for, WorkerState what the supervisor says.
 	WorkerEnabled bool
 	WorkerState   func() lifespan.State
+	Reaper        Reaper
+	Reconcile     Daemon
+	Alerts        func(context.Context) (api.QueueAlerts, error)
 }
 
 // Queue implements httpapi.QueueSource.
 func (a Snapshot) Queue(ctx context.Context) (api.Queue, error) {
 	q := api.Queue{GeneratedAt: time.Now().UTC(), Instance: a.instance(), Config: a.configState(ctx), Worker: a.workerState()}
-	for _, fill := range []func(context.Context, *api.Queue) error{a.fillPaused, a.fillJobs, a.fillRunning, a.fillTasks, a.fillMerges, a.fillAgents} {
+	for _, fill := range []func(context.Context, *api.Queue) error{a.fillPaused, a.fillJobs, a.fillRunning, a.fillTasks, a.fillMerges, a.fillAgents, a.fillDaemons} {
 		if err := fill(ctx, &q); err != nil {
 			return api.Queue{}, err
 		}
 	}
-	q.Reaper.Status, q.Reconcile.Status = statusOff, statusOff
-	q.Alerts = api.QueueAlerts{Channel: "none", Status: statusOff}
 	return q, nil
 }
 
@@ -79,7 +80,7 @@ func (a Snapshot) configState(ctx context.Context) api.QueueConfig {
 func (a Snapshot) workerState() api.QueueWorker {
 	stats := a.Worker.Stats()
 	shown := api.QueueWorker{
-		Enabled: a.WorkerEnabled, Status: a.workerStatus(), Lanes: map[string]api.QueueLane{},
+		Enabled: a.WorkerEnabled, Status: statusOf(a.WorkerState()), Lanes: map[string]api.QueueLane{},
 		Stats: api.QueueWorkerStats{
 			Claimed: stats.Claimed, Succeeded: stats.Succeeded, Retried: stats.Retried, Cancelled: stats.Cancelled,
 			Failed: stats.Failed, Lost: stats.Lost, Released: stats.Released, Reaped: stats.Reaped, Errors: stats.Errors,
@@ -89,18 +90,6 @@ func (a Snapshot) workerState() api.QueueWorker {
 		shown.Lanes[name] = api.QueueLane{Slots: lane.Slots, Busy: lane.Busy}
 	}
 	return shown
-}
-
-// workerStatus is the supervisor's word for the worker in the API's words.
-func (a Snapshot) workerStatus() string {
-	switch state := a.WorkerState(); state {
-	case lifespan.StateReady:
-		return statusOK
-	case lifespan.StateDisabled:
-		return statusOff
-	default:
-		return string(state)
-	}
 }
 
 func (a Snapshot) fillPaused(ctx context.Context, q *api.Queue) error {

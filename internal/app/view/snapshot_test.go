@@ -69,7 +69,64 @@ func snapshotOn(t *testing.T, pool *pgxpool.Pool) view.Snapshot {
 	return view.Snapshot{
 		Sources: sources, Root: bound, Self: process.Identity{Host: "build-1", PID: 1}, Started: time.Now(), Version: "test",
 		Worker: w, WorkerEnabled: true, WorkerState: func() lifespan.State { return lifespan.StateReady },
+		Reaper: view.Reaper{
+			Daemon: daemon(lifespan.Status{State: lifespan.StateReady, Enabled: true}, time.Time{}, ""), DeadTicks: 2,
+			MaxRunning: func(context.Context) time.Duration { return time.Hour }, Suspects: func() int { return 3 },
+		},
+		Reconcile: daemon(lifespan.Status{State: lifespan.StateDisabled}, time.Time{}, ""),
+		Alerts: func(context.Context) (api.QueueAlerts, error) {
+			return api.QueueAlerts{Channel: "none", Status: "off"}, nil
+		},
 	}
+}
+
+// daemon is one whose last pass ended at some time, and with what.
+func daemon(status lifespan.Status, last time.Time, code string) view.Daemon {
+	return view.Daemon{
+		Interval: time.Minute, Status: func() lifespan.Status { return status }, Looked: func() (time.Time, string) { return last, code },
+	}
+}
+
+// What the daemons have done is told of all processes together, how they are of this one.
+func TestQueue_WhatTheDaemonsDo(t *testing.T) {
+	t.Parallel()
+	pool := testdb.New(t)
+	snapshot := snapshotOn(t, pool)
+	show := func(want string) {
+		t.Helper()
+		q, err := snapshot.Queue(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown, err := json.Marshal([]any{q.Reaper, q.Reconcile, q.Alerts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(shown) != want {
+			t.Errorf("shown  %s\nwanted %s", shown, want)
+		}
+	}
+	show(`[{"dead_ticks":2,"enabled":true,"interval_s":60,"last_error":null,"last_reaped":null,"last_run_ts":null,"lease_reclaimed_total":0,` +
+		`"max_running_s":3600,"reaped_total":0,"restarts":0,"status":"ok","suspects":3},` +
+		`{"enabled":false,"interval_s":60,"last_error":null,"last_repaired":null,"last_run_ts":null,"repaired_total":0,"restarts":0,"status":"off"},` +
+		`{"channel":"none","last_error":null,"pending":0,"status":"off"}]`)
+	_, err := pool.Exec(t.Context(), `
+		insert into counters values ('reaped_total', 2), ('repaired_total', 4), ('lease_reclaimed_total', 1);
+		insert into latest values
+			('last_reaped', '2026-03-01T10:00:00Z', '{"job_id": 8, "agent": "coder", "outcome": "failed", "reason": "process_dead"}'),
+			('last_repaired', '2026-03-01T10:00:00Z', '{"repair": "job_missing", "task": "demo-65"}')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	looked := time.Date(2026, 3, 1, 10, 0, 41, 0, time.UTC)
+	snapshot.Reaper.Daemon = daemon(lifespan.Status{State: lifespan.StateStale, Enabled: true, Restarts: 1, LastError: "panic"}, looked, "")
+	snapshot.Reconcile = daemon(lifespan.Status{State: lifespan.StateBackoff, Enabled: true, Restarts: 7, LastError: "panic"}, looked, "57P03")
+	show(`[{"dead_ticks":2,"enabled":true,"interval_s":60,"last_error":"panic","last_reaped":{"agent":"coder","at":"2026-03-01T10:00:00Z",` +
+		`"job_id":8,"outcome":"failed","reason":"process_dead"},"last_run_ts":"2026-03-01T10:00:41Z","lease_reclaimed_total":1,` +
+		`"max_running_s":3600,"reaped_total":2,"restarts":1,"status":"stale","suspects":3},` +
+		`{"enabled":true,"interval_s":60,"last_error":"57P03","last_repaired":{"at":"2026-03-01T10:00:00Z","repair":"job_missing","task":"demo-65"},` +
+		`"last_run_ts":"2026-03-01T10:00:41Z","repaired_total":4,"restarts":7,"status":"backoff"},` +
+		`{"channel":"none","last_error":null,"pending":0,"status":"off"}]`)
 }
 
 func TestQueue_WhatIsPausedCountedAndHowDeep(t *testing.T) {

@@ -1,0 +1,132 @@
+package app
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"orch/api"
+	"orch/internal/alert"
+	"orch/internal/alert/telegram"
+	"orch/internal/app/alerts"
+	"orch/internal/config"
+	"orch/internal/db"
+	"orch/internal/queue"
+	"orch/internal/reaper"
+)
+
+// alerting is what tells a person of what needs one.
+type alerting struct {
+	*alerts.Alerts
+
+	outbox *alert.Outbox
+	sender *telegram.Sender // nil without a channel
+}
+
+// wireAlerts makes it. Whoever has something to tell is wired after it.
+func (s *system) wireAlerts(opts Options) error {
+	cfg, log := opts.Config, opts.Logger
+	var channels []string
+	told := &alerting{}
+	if cfg.Alert.Telegram() {
+		sender, err := telegram.New(telegram.Config{
+			Token: cfg.Alert.Token.Reveal(), ChatID: cfg.Alert.ChatID, ServerURL: cfg.Alert.APIURL, Redact: redactor(cfg.Secrets()),
+		})
+		if err != nil {
+			return err
+		}
+		told.sender, channels = sender, []string{telegram.Channel}
+	}
+	told.outbox = alert.NewOutbox(alert.Config{Pool: s.pool, Channels: channels, Logger: log})
+	told.Alerts = alerts.New(alerts.Config{
+		Outbox: told.outbox, Direct: told.direct(), Host: s.self.Host, Logger: log,
+		QuietReclaims: func(ctx context.Context) bool { return s.catalog.Current(ctx).Alerts.QuietReclaims },
+		Pipeline:      s.catalog.Pipeline,
+		Keys:          func(ctx context.Context, ids []int64) (map[int64]string, error) { return s.tasks.Keys(ctx, ids) },
+	})
+	s.alerts = told
+	return nil
+}
+
+// shortestSecret is what could be in a text by chance if it were shorter.
+const shortestSecret = 6
+
+// redactor puts the names of secrets where their values are in a text.
+func redactor(secrets []config.Revealed) func(string) string {
+	var pairs []string
+	for _, s := range secrets {
+		if len(s.Value) >= shortestSecret {
+			pairs = append(pairs, s.Value, "["+s.Variable+"]")
+		}
+	}
+	return strings.NewReplacer(pairs...).Replace
+}
+
+// direct sends past the queue; nil without a channel.
+func (a *alerting) direct() func(context.Context, alert.Alert) error {
+	if a.sender == nil {
+		return nil
+	}
+	return a.sender.Send
+}
+
+// jobFailedTx is queue.Config.OnFailed: the task of the job is moved first, and what that tells isn't told twice.
+func (s *system) jobFailedTx(ctx context.Context, tx pgx.Tx, job queue.Job, code, message string) error {
+	if err := s.tasks.JobFailedTx(ctx, tx, job, code, message); err != nil {
+		return err
+	}
+	return s.alerts.JobFailedTx(ctx, tx, job, code, message)
+}
+
+// shown is what GET /queue says of alerts.
+func (a *alerting) shown(ctx context.Context) (api.QueueAlerts, error) {
+	seen, err := a.outbox.Snapshot(ctx)
+	if err != nil {
+		return api.QueueAlerts{}, err
+	}
+	shown := api.QueueAlerts{Channel: seen.Channel, Status: string(seen.Status), Pending: seen.Pending}
+	if seen.LastError != "" {
+		shown.LastError = &seen.LastError
+	}
+	return shown, nil
+}
+
+// reaperQueue marks what a reap does, so that a job which is reaped to failed is told once.
+type reaperQueue struct{ *queue.Queue }
+
+// Take implements reaper.Queue.
+func (q reaperQueue) Take(ctx context.Context, seen queue.Seen, t queue.Taking) (*queue.Job, error) {
+	return q.Queue.Take(alerts.Reaping(ctx), seen, t)
+}
+
+// reapedTx is reaper.Config.OnReapTx.
+func (a *alerting) reapedTx(ctx context.Context, tx pgx.Tx, r reaper.Reaped) error {
+	return a.JobReapedTx(ctx, tx, alerts.Reaped(r))
+}
+
+// describe names tasks to the reaper.
+func (s *system) describe(ctx context.Context, ids []int64) (map[int64]reaper.Subject, error) {
+	names, err := s.tasks.Names(ctx, ids)
+	subjects := make(map[int64]reaper.Subject, len(names))
+	for id, n := range names {
+		subjects[id] = reaper.Subject{Task: n.Key, Repo: n.Repo, Branch: n.Branch}
+	}
+	return subjects, err
+}
+
+// restarted is lifespan.Config.OnRestart. Before there is a system nobody can be told.
+func (s *server) restarted(ctx context.Context, service string, restarts int, code string) {
+	if sys := s.system.Load(); sys != nil {
+		sys.alerts.ServiceRestarted(ctx, service, restarts, code)
+	}
+}
+
+// runAlertWatch tells directly when the database or the queue itself keeps alerts from being sent.
+func (s *server) runAlertWatch(ctx context.Context, ready func()) error {
+	a := s.system.Load().alerts
+	return alert.NewWatch(alert.WatchConfig{
+		Probe: a.outbox.Probe, Direct: a.direct(), Host: s.system.Load().self.Host, Interval: alertWatchEvery,
+		Beat: func() { s.tick(serviceAlertWatch); s.life.Beat(serviceAlertWatch) }, Code: db.Code, Logger: s.log,
+	}).Run(ctx, ready)
+}
