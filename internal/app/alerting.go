@@ -127,6 +127,6 @@ func (s *server) runAlertWatch(ctx context.Context, ready func()) error {
 	a := s.system.Load().alerts
 	return alert.NewWatch(alert.WatchConfig{
 		Probe: a.outbox.Probe, Direct: a.direct(), Host: s.system.Load().self.Host, Interval: alertWatchEvery,
-		Beat: func() { s.tick(serviceAlertWatch); s.life.Beat(serviceAlertWatch) }, Code: db.Code, Logger: s.log,
+		Beat: func() { s.beat(serviceAlertWatch) }, Code: db.Code, Logger: s.log,
 	}).Run(ctx, ready)
 }

@@ -106,17 +106,14 @@ func (s *server) watchers() []lifespan.Service {
 }
 
 func (s *server) runReaper(ctx context.Context, ready func()) error {
-	s.tick(serviceReaper)
 	return s.system.Load().reaper.Run(ctx, ready)
 }
 
 func (s *server) runReconcile(ctx context.Context, ready func()) error {
-	s.tick(serviceReconcile)
 	return s.system.Load().reconciler.Run(ctx, ready)
 }
 
 func (s *server) runMetrics(ctx context.Context, ready func()) error {
-	s.tick(serviceMetrics)
 	return s.metrics.Load().Run(ctx, ready)
 }
 
@@ -135,7 +132,7 @@ func (s *server) newMetrics(ctx context.Context, sys *system) (*metrics.Metrics,
 		MassDeath: func() bool { _, _, open := sys.runs.MassDeath(); return open },
 		Agents:    func() []string { return agentNames(sys.catalog.Current(ctx)) },
 		Repos:     func() []string { return sys.catalog.Current(ctx).RepoNames() },
-		Beat:      func() { s.life.Beat(serviceMetrics) },
+		Beat:      func() { s.beat(serviceMetrics) },
 	})
 }
 

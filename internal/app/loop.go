@@ -44,3 +44,9 @@ func (s *server) tick(service string) {
 		s.opts.At("tick:" + service)
 	}
 }
+
+// beat notes that a daemon goes on, which tests hear of too.
+func (s *server) beat(service string) {
+	s.life.Beat(service)
+	s.tick(service)
+}

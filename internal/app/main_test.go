@@ -27,6 +27,8 @@ func TestMain(m *testing.M) {
 			os.Exit(shim.Run(os.Args[2]))
 		case "serve":
 			os.Exit(run(Serve, until(os.Args[2])))
+		case "panics":
+			os.Exit(run(Serve, panics(os.Args[2])))
 		case "obey":
 			os.Exit(run(Serve, (&orderly{dir: os.Args[2]}).at))
 		case "work":
@@ -48,6 +50,15 @@ func until(point string) func(at string) {
 		if at == point {
 			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 			select {}
+		}
+	}
+}
+
+// panics panics at a point each time that it is reached.
+func panics(point string) func(at string) {
+	return func(at string) {
+		if at == point {
+			panic("told to panic at " + point)
 		}
 	}
 }

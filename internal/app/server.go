@@ -151,7 +151,7 @@ func (s *server) runSystem(ctx context.Context, ready func()) error {
 			return err
 		}
 	}
-	sys, err := newSystem(ctx, s.opts, pool, data, s.catalog, s.life.Beat)
+	sys, err := newSystem(ctx, s.opts, pool, data, s.catalog, s.beat)
 	if err != nil {
 		return err
 	}

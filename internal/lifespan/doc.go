@@ -3,7 +3,8 @@
 // # Start
 //
 // Services start stage by stage, lowest first. The services of one stage start together, and the next stage waits
-// until each of them has said that it is ready. A disabled service is never started and holds nobody up.
+// until each of them has said that it is ready. One that ends before that holds nobody up any longer: it is started again
+// like any other. A disabled service is never started and holds nobody up.
 //
 // # Life
 //

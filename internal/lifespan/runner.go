@@ -15,6 +15,8 @@ type runner struct {
 	service Service
 	ready   chan struct{} // closed when the service is ready for the first time
 	once    sync.Once     // closes ready
+	settled chan struct{} // closed then too, or at the end of its first life: nobody waits for longer
+	settle  sync.Once     // closes settled
 	done    chan struct{} // closed when nothing of the service runs any more
 	cancel  context.CancelCauseFunc
 
@@ -23,7 +25,7 @@ type runner struct {
 }
 
 func newRunner(sup *Supervisor, service Service) *runner {
-	r := &runner{sup: sup, service: service, ready: make(chan struct{}), done: make(chan struct{})}
+	r := &runner{sup: sup, service: service, ready: make(chan struct{}), settled: make(chan struct{}), done: make(chan struct{})}
 	r.status = Status{Name: service.Name, Enabled: !service.Disabled, State: StateStarting, Since: time.Now()}
 	if service.Disabled {
 		r.status.State = StateDisabled
@@ -63,6 +65,7 @@ func (r *runner) loop(ctx context.Context, fatal func(error)) {
 			fatal(fmt.Errorf("service %s: %w", r.service.Name, err))
 			return
 		}
+		r.settle.Do(func() { close(r.settled) })
 		if time.Since(begin) >= r.sup.cfg.HealthyAfter {
 			pause = r.sup.cfg.BackoffMin
 		}
@@ -97,6 +100,7 @@ func (r *runner) live(ctx context.Context) error {
 		over = true
 		r.enter(StateReady)
 		r.once.Do(func() { close(r.ready) })
+		r.settle.Do(func() { close(r.settled) })
 	}
 	defer func() {
 		mu.Lock()

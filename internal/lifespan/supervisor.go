@@ -152,7 +152,7 @@ func (s *Supervisor) start(ctx context.Context, fatal chan<- error) (started [][
 		}
 		for _, r := range stage {
 			select {
-			case <-r.ready:
+			case <-r.settled:
 			case <-ctx.Done():
 				return started, nil
 			case err := <-failed:

@@ -83,6 +83,30 @@ func TestNextStageWaitsForReady(t *testing.T) {
 	})
 }
 
+// A daemon that panics before it is ready, in each of its lives, keeps nobody from starting.
+func TestDaemonThatIsNeverReadyHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		s := lifespan.New(lifespan.Config{Logger: slog.New(slog.DiscardHandler)},
+			lifespan.Service{Name: "daemon", Stage: 1, Run: func(context.Context, func()) error { panic("at once") }},
+			lifespan.Service{Name: "http", Stage: 2, Run: obedient(&j, "http")},
+		)
+		stop := launch(s)
+		synctest.Wait()
+		if got := j.all(); !slices.Equal(got, []string{"start http"}) {
+			t.Errorf("started %q", got)
+		}
+		time.Sleep(time.Hour)
+		if got := status(t, s, "daemon"); got.Restarts < 60 || got.LastError != "panic" || status(t, s, "http").Restarts != 0 {
+			t.Errorf("status %+v", got)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestStopInterruptsStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
