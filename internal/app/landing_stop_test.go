@@ -54,18 +54,21 @@ func (c *course) stops(prefix string) (stopped []string) {
 		stopped = append(stopped, point)
 		held := c.count(`select count(*) from jobs where kind = 'merge' and state = 'running'`) > 0
 		second := c.start("work", c.dir)
-		// Whoever was stopped keeps the locks that it has: then the other one can but wait for them. A mate's job may have one too.
-		locked := false
+		// Whoever was stopped keeps the locks that it has: then the other one can but wait for them. A mate's job may have one too,
+		// and a clean-up that had begun has that of its workspace.
+		locked, busy := false, false
 		c.until("the landing's end while one is stopped at "+point, func() bool {
 			locked = c.count(`select count(*) from merge_attempts where finished_at is null and last_error is not null`) > 0
-			return locked || c.ended(srv, keys)
+			busy = c.count(`select count(*) from jobs where kind = 'retire' and state = 'queued' and phase = 'workspace_busy'`) > 0
+			return locked || busy || c.ended(srv, keys)
 		})
 		if locked && c.kind.batch == 1 && !strings.HasPrefix(point, "local:refresh") {
 			c.t.Errorf("stopped at %s, it held a lock", point)
 		}
+		waits := locked || busy
 		before := c.facts()
 		_ = first.cmd.Process.Signal(unix.SIGCONT)
-		if locked {
+		if waits {
 			c.until("the landing's end after one was stopped at "+point, func() bool { return c.ended(srv, keys) })
 		}
 		if held {
@@ -73,7 +76,7 @@ func (c *course) stops(prefix string) (stopped []string) {
 		}
 		first.end(unix.SIGTERM)
 		for i, after := range c.facts() {
-			if !locked && after != before[i] {
+			if !waits && after != before[i] {
 				c.t.Errorf("stopped at %s, it changed later\n%s\nto\n%s", point, before[i], after)
 			}
 		}
