@@ -1082,7 +1082,7 @@ type Run struct {
 	// Detail The sentence that the outcome was read from; empty when there is none.
 	Detail string `json:"detail"`
 
-	// Ended How it ended: `exited`, `timeout`, `stalled`, `cancelled`, `orphaned`, `interrupted`, `never_started`.
+	// Ended How it ended: `exited`, `timeout`, `stalled`, `cancelled`, `orphaned`, `interrupted`, `never_started`, `ceiling`, `host_dead`, `shim_dead`.
 	//
 	// Example: exited
 	Ended *string `json:"ended"`

@@ -35,6 +35,13 @@
 // process of this data root, true whoever holds the job, so it is written under the condition that none was written yet.
 // Once it is noted the row is enough: nothing that happens to the directory keeps the result from being used.
 //
+// # Looking from outside
+//
+// [Runs.Seem] tells what the runs of running jobs seem to be and ends nothing. [Runs.Recover] notes ends that have a record,
+// or that went with their boot or pid namespace; also dead runs, but not those under a job that somebody has: who follows
+// one notices by itself, and when nobody does, whoever has seen it dead for long enough says so with [Runs.NoteDead]. A run
+// that goes on past any limit is ended with [Runs.End].
+//
 // # What it says
 //
 // The shim understands the output while it comes. The follower looks at that from time to time: a session's id is noted at

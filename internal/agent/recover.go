@@ -119,7 +119,9 @@ func (r *Runs) NoteDead(ctx context.Context, id uuid.UUID) error {
 }
 
 // EndStrays ends runs of this root that live although the table says that they have ended.
-func (r *Runs) EndStrays(ctx context.Context) error { return stray.End(ctx, r.cfg.Pool, r.finder(), r.log) }
+func (r *Runs) EndStrays(ctx context.Context) error {
+	return stray.End(ctx, r.cfg.Pool, r.finder(), r.log)
+}
 
 // believed is nil when a run whose shim seems dead may be taken for dead, else ErrMassDeath.
 func (r *Runs) believed(ctx context.Context, id uuid.UUID, on grounds) error {

@@ -8,7 +8,7 @@
 //	running → failed             FailTx, RetryTx with no attempt left
 //	running → cancelled          CancelledTx, or any way back into the queue when a cancel was asked for
 //	queued → cancelled           Cancel
-//	running → queued, failed     ReleaseDead, by others than the holder
+//	running → queued, failed     Take, by others than the holder; cancelled when that was asked for
 //	failed, cancelled → queued   Requeue: one more attempt
 //
 // A cancel of a running job is a note for its holder, brought by the next beat; so is one of a queued job that a run
@@ -73,6 +73,17 @@
 //
 // The release is fenced like any other, so a row that was granted again meanwhile is safe. A lease whose end the database
 // refuses again and again stays registered without beats: it runs out, and the reaper decides.
+//
+// # Taking
+//
+// Who isn't the holder takes a running job with Take, by what a look has found (Seen): in one transaction, under the worker,
+// epoch and run that were seen, so that of any number who saw the same one comes first and the others change nothing. Either
+// the attempt is given back and the run stays, for whoever can follow it; or the attempt is spent and the run let go of,
+// and then Within uses up the run's result in the same transaction, or the next grant would spend a second attempt for it.
+//
+// A death of the worker is counted (recoveries) when no run lives under the job: new output and five healthy minutes make
+// it naught again, and after five in a row the job fails as a crash loop. So is work that was cut short together with its
+// container or machine (RecoverTx). While a run lives nothing is counted, however often orch is restarted.
 //
 // # Claiming
 //

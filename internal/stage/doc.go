@@ -25,7 +25,7 @@
 //	setup_failed                               the same, but no fault of the agent's
 //	auth, not_found                            blocked at once: trying again would change nothing
 //	needs_input                                blocked with the question; Answer lets it go on
-//	interrupted, never_started, orphaned       given back
+//	interrupted, never_started, orphaned       given back; interrupted and orphaned again and again: blocked
 //	quota, rate_limited                        given back until the limit is over
 //
 // A run that says more than that for its agent brings a Pause along, for all tasks, and with it maybe the fallback that

@@ -1,0 +1,446 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/db"
+	"orch/internal/queue"
+	"orch/internal/queue/queuetest"
+)
+
+// seen looks at one running job.
+func (b *bench) seen(id int64) queue.Seen {
+	b.t.Helper()
+	page, err := b.q.RunningPage(b.t.Context(), id-1, 1)
+	b.no(err)
+	if len(page) != 1 || page[0].ID != id {
+		b.t.Fatalf("job %d isn't running: %+v", id, page)
+	}
+	return page[0]
+}
+
+func (b *bench) take(s queue.Seen, t queue.Taking) *queue.Job {
+	b.t.Helper()
+	after, err := b.q.Take(b.t.Context(), s, t)
+	b.no(err)
+	return after
+}
+
+// run writes a run of a job and pins the job by it.
+func (b *bench) run(l *queue.Lease, state string) uuid.UUID {
+	b.t.Helper()
+	id := uuid.New()
+	b.exec(`insert into repositories (name, location) values ('demo', '/demo') on conflict do nothing`)
+	b.exec(`insert into tasks (key, repo, title, source, branch, base_branch, pipeline, stage)
+		values ('demo-1', 'demo', 'Title', 'cli', 'orch/demo-1', 'main', 'default', 'development') on conflict do nothing`)
+	b.exec(`insert into runs (id, task_id, job_id, job_epoch, purpose, key, stage, round, attempt, state, root_id, host, boot_id, pid_namespace, finished_at, ended)
+		select $1::uuid, t.id, $2, $3, 'agent', $1::uuid::text, 'development', 1, 1, $4, $5, 'test', 'boot', 'ns',
+			case when $4 = 'finished' then clock_timestamp() end, case when $4 = 'finished' then 'exited' end from tasks t`,
+		id, l.Job().ID, l.Job().Epoch, state, b.w.RootID)
+	b.no(b.tx(l, func(tx pgx.Tx) error { return l.PinTx(b.t.Context(), tx, id) }))
+	return id
+}
+
+func TestRunningJobsAreSeenByTheDatabasesClock(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	b.exec(`insert into jobs (kind, lane, max_attempts, run_at) values ('work', 'lane', 3, now() + interval '1 hour')`)
+	plain, expired, left, unknown := b.running(queue.Insert{}), b.running(queue.Insert{}), b.running(queue.Insert{}), b.running(queue.Insert{})
+	between, living := b.running(queue.Insert{}), b.running(queue.Insert{})
+	stopped := b.worker(b.w.RootID)
+	b.exec(`update workers set stopped_at = now() where id = $1`, stopped.ID)
+	b.exec(`update jobs set worker_id = $2 where id = $1`, left.Job().ID, stopped.ID)
+	b.exec(`update jobs set worker_id = gen_random_uuid() where id = $1`, unknown.Job().ID)
+	b.exec(`update jobs set lease_expires_at = clock_timestamp() - interval '1 second' where id = $1`, expired.Job().ID)
+	over := b.run(between, "finished")
+	b.run(living, "running")
+	b.exec(`update jobs set started_at = clock_timestamp() - interval '2 hours'`)
+	b.exec(`update runs set finished_at = clock_timestamp() - interval '1 hour' where id = $1`, over)
+
+	got := map[int64]string{}
+	page, err := b.q.RunningPage(t.Context(), 0, 100)
+	b.no(err)
+	for _, s := range page {
+		got[s.ID] = fmt.Sprintf("known %v stopped %v expired %v over %v for %.0fh", s.Worker.ID == *s.WorkerID, s.WorkerStopped, s.Expired, s.RunFinished, s.Elapsed.Hours())
+	}
+	for l, want := range map[*queue.Lease]string{
+		plain:   "known true stopped false expired false over false for 2h",
+		expired: "known true stopped false expired true over false for 2h",
+		left:    "known true stopped true expired false over false for 2h",
+		unknown: "known false stopped false expired false over false for 2h",
+		between: "known true stopped false expired false over true for 1h",
+		living:  "known true stopped false expired false over false for 2h",
+	} {
+		equal(t, "seen", got[l.Job().ID], want)
+	}
+	equal(t, "only running ones", len(page), 6)
+	held, err := b.q.HeldBy(t.Context(), stopped.ID)
+	b.no(err)
+	equal(t, "held by the one that left", len(held) == 1 && held[0].ID == left.Job().ID && held[0].Worker.BootID == "boot", true)
+}
+
+func TestPagesGoOverAHundredThousandRunningJobs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	b.exec(`insert into jobs (kind, lane, max_attempts, state, worker_id, epoch, lease_expires_at, started_at, attempt, finished_at)
+		select 'work', 'lane', 3, (case when n % 10 = 0 then 'failed' else 'running' end)::job_state, case when n % 10 > 0 then $1::uuid end, 1,
+			case when n % 10 > 0 then now() + interval '1 hour' end, now(), 1, case when n % 10 = 0 then now() end
+		from generate_series(1, 111111) n`, b.w.ID)
+	after, total, pages := int64(0), 0, 0
+	for {
+		page, err := b.q.RunningPage(t.Context(), after, 1000)
+		b.no(err)
+		for _, s := range page {
+			if s.ID <= after || s.State != queue.StateRunning || s.Worker.ID != b.w.ID {
+				t.Fatalf("after %d: %+v", after, s)
+			}
+			after = s.ID
+		}
+		total, pages = total+len(page), pages+1
+		if len(page) < 1000 {
+			break
+		}
+		// What ends meanwhile is missed by no later page, nor does it hide any.
+		b.exec(`update jobs set state = 'succeeded', finished_at = now(), worker_id = null, lease_expires_at = null where id = $1`, after)
+	}
+	equal(t, "seen", total, 100_000)
+	equal(t, "pages", pages, 101)
+}
+
+// What isn't any more as it was seen is left alone, and nothing else is done for it.
+func TestTakeRefusesWhatHasChangedSince(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(b *bench, l *queue.Lease){
+		"ended":               func(b *bench, l *queue.Lease) { b.no(b.complete(l)) },
+		"queued again":        func(b *bench, l *queue.Lease) { b.no(b.release(l, queue.Release{})) },
+		"granted again":       func(b *bench, l *queue.Lease) { b.no(b.release(l, queue.Release{})); b.one(b.w) },
+		"of another worker":   func(b *bench, l *queue.Lease) { b.exec(`update jobs set worker_id = gen_random_uuid()`) },
+		"pinned by a new run": func(b *bench, l *queue.Lease) { b.run(l, "running") },
+		"renewed": func(b *bench, l *queue.Lease) {
+			b.exec(`update jobs set lease_expires_at = clock_timestamp() + interval '1 hour'`)
+		},
+		"in another phase":     func(b *bench, l *queue.Lease) { b.exec(`update jobs set phase = 'gates'`) },
+		"deleted":              func(b *bench, l *queue.Lease) { b.exec(`delete from jobs`) },
+		"renewed by a handler": func(b *bench, l *queue.Lease) { b.no(b.tx(l, func(pgx.Tx) error { return nil })) },
+		"renewed by a heart":   func(b *bench, l *queue.Lease) { _, err := b.q.Beat(b.t.Context(), b.w, []*queue.Lease{l}); b.no(err) },
+		"cancelled meanwhile": func(b *bench, l *queue.Lease) {
+			b.no(b.tx(l, func(tx pgx.Tx) error { return l.CancelledTx(b.t.Context(), tx) }))
+		},
+		"failed for good": func(b *bench, l *queue.Lease) {
+			b.no(b.tx(l, func(tx pgx.Tx) error { return l.FailTx(b.t.Context(), tx, queue.Failure{}) }))
+		},
+		"of a later epoch": func(b *bench, l *queue.Lease) { b.exec(`update jobs set epoch = epoch + 1`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, queue.Config{})
+			l := b.running(queue.Insert{})
+			b.exec(`update jobs set phase = 'following', lease_expires_at = clock_timestamp() - interval '1 second'`)
+			s := b.seen(l.Job().ID)
+			change(b, l)
+			var rows string
+			const all = `select coalesce(string_agg(jobs::text, ''), '') from jobs`
+			b.no(b.pool.QueryRow(t.Context(), all).Scan(&rows))
+			for _, spend := range []bool{false, true} {
+				after := b.take(s, queue.Taking{Spend: spend, Recovery: true, StillExpired: true, StillPhase: true, Within: func(context.Context, pgx.Tx, queue.Job, queue.Job) error {
+					t.Error("something was done within")
+					return nil
+				}})
+				equal(t, "nothing was taken", after == nil, true)
+			}
+			var now string
+			b.no(b.pool.QueryRow(t.Context(), all).Scan(&now))
+			equal(t, "rows", now, rows)
+		})
+	}
+}
+
+// Lease and phase are looked at only by whoever goes by them.
+func TestTakeGoesByNoMoreThanItWasAskedFor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	s := b.seen(b.running(queue.Insert{}).Job().ID)
+	b.exec(`update jobs set phase = 'gates', lease_expires_at = clock_timestamp() + interval '1 hour'`)
+	equal(t, "taken", b.take(s, queue.Taking{}).State, queue.StateQueued)
+}
+
+func TestTakenJobKeepsItsAttemptAndItsRun(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	l := b.running(queue.Insert{})
+	run := b.run(l, "running")
+	after := b.take(b.seen(l.Job().ID), queue.Taking{Reason: "worker_dead"})
+	job := b.state(l.Job().ID, queue.StateQueued)
+	for _, j := range []queue.Job{*after, job} {
+		equal(t, "as it is", j.Attempt == 0 && j.Recoveries == 0 && *j.RunID == run && *j.PinnedRoot == b.w.RootID && j.ErrorCode == nil && j.Epoch == 1, true)
+	}
+	b.is(b.complete(l), queue.ErrLeaseLost)
+	equal(t, "granted at once", b.one(b.w).Job().Attempt, 1)
+}
+
+func TestSpentAttemptIsSpentOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{BackoffBase: time.Hour})
+	l := b.running(queue.Insert{MaxAttempts: 2})
+	run := b.run(l, "finished")
+	b.exec(`update jobs set recoveries = 5`)
+	var before, after queue.Job
+	b.take(b.seen(l.Job().ID), queue.Taking{
+		Reason: "process_dead", Spend: true, Recovery: true, Code: "crashed", Message: "the agent's process is gone\x00",
+		Within: func(ctx context.Context, tx pgx.Tx, was, is queue.Job) error {
+			before, after = was, is
+			_, err := tx.Exec(ctx, `update runs set consumed_at = now() where id = $1 and consumed_at is null`, was.RunID)
+			return err
+		},
+	})
+	equal(t, "before", before.State == queue.StateRunning && *before.RunID == run && *before.WorkerID == b.w.ID, true)
+	job := b.state(l.Job().ID, queue.StateQueued)
+	equal(t, "after", after.State == queue.StateQueued && after.RunID == nil, true)
+	equal(t, "attempt", job.Attempt, 1)
+	equal(t, "recoveries", job.Recoveries, 5)
+	equal(t, "let go of", job.RunID == nil && *job.PinnedRoot == b.w.RootID && job.WorkerID == nil && job.Phase == nil, true)
+	equal(t, "why", *job.ErrorCode+": "+*job.Error, "crashed: the agent's process is gone\ufffd")
+	within(t, "back-off", time.Until(job.RunAt), 40*time.Minute, 80*time.Minute)
+	b.exec(`update jobs set run_at = now()`)
+	equal(t, "next", b.one(b.w).Job().Attempt, 2)
+}
+
+// The last attempt: the failure, whoever is to be told of it and what is done within are one transaction.
+func TestLastAttemptFailsTogetherWithAllThatFollows(t *testing.T) {
+	t.Parallel()
+	var refuse error
+	b := newBench(t, queue.Config{OnFailed: func(ctx context.Context, tx pgx.Tx, job queue.Job, code, message string) error {
+		if err := queue.AddCounterTx(ctx, tx, "told "+code+" "+message, 1); err != nil {
+			return err
+		}
+		if refuse != nil && strings.HasPrefix(refuse.Error(), "hook") {
+			return fmt.Errorf("%w: %w", refuse, pgx.ErrNoRows) // not to be taken for a job that somebody else has
+		}
+		return nil
+	}})
+	l := b.running(queue.Insert{MaxAttempts: 1, ConcurrencyKey: "k"})
+	run := b.run(l, "finished")
+	b.enqueue(queue.Insert{ConcurrencyKey: "k"})
+	s := b.seen(l.Job().ID)
+	taking := queue.Taking{Reason: "process_dead", Spend: true, Message: "gone", Within: func(ctx context.Context, tx pgx.Tx, before, after queue.Job) error {
+		equal(t, "after", after.State, queue.StateFailed)
+		if _, err := tx.Exec(ctx, `update runs set consumed_at = now() where id = $1`, before.RunID); err != nil {
+			return err
+		}
+		if err := queue.AddCounterTx(ctx, tx, "reaped", 1); err != nil {
+			return err
+		}
+		if refuse != nil {
+			return fmt.Errorf("%w: %w", refuse, pgx.ErrNoRows)
+		}
+		return nil
+	}}
+	counts := func() string {
+		var counted string
+		b.no(b.pool.QueryRow(t.Context(), `select coalesce(string_agg(name || ' ' || total, ', ' order by name), '') || ' consumed ' || (select count(consumed_at) from runs) from counters`).Scan(&counted))
+		return counted
+	}
+	for _, refuse = range []error{errors.New("hook refused"), errors.New("refused within")} {
+		after, err := b.q.Take(t.Context(), s, taking)
+		b.is(err, refuse)
+		equal(t, "nothing was taken", after == nil, true)
+		equal(t, "undone", counts(), " consumed 0")
+		equal(t, "still pinned", *b.state(l.Job().ID, queue.StateRunning).RunID, run)
+	}
+	refuse = nil
+	next := b.listen(queue.ChannelJobs)
+	b.take(s, taking)
+	equal(t, "done", counts(), "reaped 1, told process_dead gone 1 consumed 1")
+	job := b.state(l.Job().ID, queue.StateFailed)
+	equal(t, "code", *job.ErrorCode, "process_dead")
+	equal(t, "let go of", job.RunID == nil, true)
+	equal(t, "woken lane", next().Payload, "lane")
+	b.take(s, taking)
+	equal(t, "once", counts(), "reaped 1, told process_dead gone 1 consumed 1")
+	totals, err := b.q.Counts(t.Context())
+	b.no(err)
+	equal(t, "total", totals[queue.StateFailed], 1)
+}
+
+// Whoever wanted the job cancelled gets that, whatever attempts are left; a job whose run may live waits for its root.
+func TestTakenJobThatIsToBeCancelled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{OnFailed: func(context.Context, pgx.Tx, queue.Job, string, string) error { return errors.New("told of a failure") }})
+	spent, last, plain, pinned := b.running(queue.Insert{}), b.running(queue.Insert{MaxAttempts: 1}), b.running(queue.Insert{}), b.running(queue.Insert{})
+	looping := b.running(queue.Insert{})
+	for _, l := range []*queue.Lease{spent, last, pinned} {
+		b.run(l, "running")
+	}
+	b.exec(`update jobs set recoveries = 5 where id = $1`, looping.Job().ID)
+	for l, want := range map[*queue.Lease]queue.State{
+		spent: queue.StateCancelled, last: queue.StateCancelled, plain: queue.StateCancelled, pinned: queue.StateQueued, looping: queue.StateCancelled,
+	} {
+		_, err := b.q.Cancel(t.Context(), l.Job().ID)
+		b.no(err)
+		after := b.take(b.seen(l.Job().ID), queue.Taking{Spend: l == spent || l == last, Recovery: l == looping})
+		equal(t, "after", after.State, want)
+		job := b.state(l.Job().ID, want)
+		equal(t, "asked for", job.CancelRequestedAt != nil && (job.RunID != nil) == (l == pinned), true)
+	}
+}
+
+func TestManyTakersTakeOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	const jobs, takers = 20, 4
+	var seen []queue.Seen
+	for n := range jobs {
+		seen = append(seen, b.seen(b.running(queue.Insert{MaxAttempts: 1 + n%2}).Job().ID))
+	}
+	var mu sync.Mutex
+	taken := map[int64]int{}
+	var wg sync.WaitGroup
+	for range takers {
+		wg.Go(func() {
+			for _, s := range seen {
+				after, err := b.q.Take(t.Context(), s, queue.Taking{Spend: true, Within: func(ctx context.Context, tx pgx.Tx, _, _ queue.Job) error {
+					return queue.AddCounterTx(ctx, tx, "reaped", 1)
+				}})
+				if err != nil && db.Code(err) != db.CodeLock { // the first one was slow
+					t.Error(err)
+				}
+				mu.Lock()
+				if after != nil {
+					taken[s.ID]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	counters, err := b.q.Counters(t.Context())
+	b.no(err)
+	equal(t, "counted", counters["reaped"], jobs)
+	for _, s := range seen {
+		equal(t, "taken", taken[s.ID], 1)
+		equal(t, "attempts spent", b.get(s.ID).Attempt, 1)
+	}
+}
+
+// Nobody waits for long behind whoever has locked the row.
+func TestTakeLeavesALockedRowToTheNextLook(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{QueryTimeout: time.Hour})
+	s := b.seen(b.running(queue.Insert{}).Job().ID)
+	unlock := b.lock(s.ID)
+	if after, err := b.q.Take(t.Context(), s, queue.Taking{}); db.Code(err) != db.CodeLock || after != nil {
+		t.Fatal(after, err)
+	}
+	unlock()
+	equal(t, "then", b.take(s, queue.Taking{}).State, queue.StateQueued)
+}
+
+// Workers that die under a run that has ended are a crash loop, however often its result is about to be used; under one
+// that lives they aren't.
+func TestCrashLoopUnderAFinishedRunEnds(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[string]queue.State{"finished": queue.StateFailed, "running": queue.StateQueued} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, queue.Config{})
+			l := b.running(queue.Insert{})
+			run := b.run(l, state)
+			for n := 1; n <= queue.MaxRecoveries; n++ {
+				_, err := b.q.ReleaseDead(t.Context(), b.w.RootID, everyone)
+				b.no(err)
+				job := b.state(l.Job().ID, queue.StateQueued)
+				equal(t, "recoveries", job.Recoveries > 0, state == "finished")
+				b.no(b.q.RegisterWorker(t.Context(), b.w))
+				b.one(b.w)
+			}
+			b.exec(`update jobs set lease_expires_at = clock_timestamp() - interval '1 second'`)
+			_, err := b.q.ReleaseExpired(t.Context(), 0)
+			b.no(err)
+			job := b.state(l.Job().ID, want)
+			equal(t, "its result can still be used", *job.RunID == run && *job.PinnedRoot == b.w.RootID, true)
+			if want == queue.StateFailed {
+				equal(t, "code", *job.ErrorCode, queue.CodeCrashLoop)
+				job, err := b.q.Requeue(t.Context(), job.ID)
+				b.no(err)
+				equal(t, "a person may try again", job.Recoveries, 0)
+			}
+		})
+	}
+}
+
+// The handler's own giving back goes by the row: what a beat has reset since the claim counts no more.
+func TestRecoveredJobIsCountedByItsRow(t *testing.T) {
+	t.Parallel()
+	var told []string
+	b := newBench(t, queue.Config{OnFailed: func(_ context.Context, _ pgx.Tx, _ queue.Job, code, message string) error {
+		told = append(told, code+" "+message)
+		return nil
+	}})
+	id := b.enqueue(queue.Insert{})
+	b.exec(`update jobs set recoveries = 5`)
+	give := func() (state queue.State) {
+		l := b.one(b.w)
+		if l.Job().Recoveries == 5 && told == nil {
+			b.exec(`update jobs set recoveries = 4`)
+			told = []string{}
+		}
+		b.no(b.tx(l, func(tx pgx.Tx) (err error) {
+			state, err = l.RecoverTx(t.Context(), tx, queue.Release{}, "again and again")
+			return err
+		}))
+		return state
+	}
+	equal(t, "reset since", give(), queue.StateQueued)
+	equal(t, "recoveries", b.get(id).Recoveries, 5)
+	equal(t, "too often", give(), queue.StateFailed)
+	equal(t, "code", *b.get(id).ErrorCode, queue.CodeCrashLoop)
+	equal(t, "told", strings.Join(told, ", "), "crash_loop again and again")
+}
+
+func TestWorkersOfABoot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	add := func(change func(*queue.Worker)) queue.Worker {
+		w := queuetest.Worker(b.w.RootID)
+		change(&w)
+		b.no(b.q.RegisterWorker(t.Context(), w))
+		return w
+	}
+	other := queuetest.Root(t, b.pool)
+	here := add(func(w *queue.Worker) { w.RootID = other })
+	add(func(w *queue.Worker) { w.BootID = "another" })
+	add(func(w *queue.Worker) { w.PIDNamespace = "another" })
+	stopped, holding := add(func(*queue.Worker) {}), add(func(*queue.Worker) {})
+	b.exec(`update workers set stopped_at = now() where id in ($1, $2)`, stopped.ID, holding.ID)
+	b.enqueue(queue.Insert{})
+	l := b.one(holding)
+	names := func() map[uuid.UUID]bool {
+		workers, err := b.q.RunningOfBoot(t.Context(), "boot", "ns")
+		b.no(err)
+		got := map[uuid.UUID]bool{}
+		for _, w := range workers {
+			got[w.ID] = true
+		}
+		return got
+	}
+	got := names()
+	equal(t, "of any root", len(got) == 3 && got[b.w.ID] && got[here.ID] && got[holding.ID], true)
+
+	// One that holds something isn't gone yet.
+	b.exec(`update workers set stopped_at = null where id = $1`, holding.ID)
+	b.no(b.q.NoteGone(t.Context(), holding.ID))
+	equal(t, "holds a job", b.seen(l.Job().ID).WorkerStopped, false)
+	b.take(b.seen(l.Job().ID), queue.Taking{})
+	b.no(b.q.NoteGone(t.Context(), holding.ID))
+	b.no(b.q.NoteGone(t.Context(), holding.ID))
+	equal(t, "gone", names()[holding.ID], false)
+}
