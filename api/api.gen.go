@@ -1678,7 +1678,8 @@ type ClientInterface interface {
 	// CancelJob Cancel a job
 	//
 	// A queued job is cancelled at once. A running one is asked to stop: `cancel_requested_at` is set, and its worker
-	// ends it. A job that has ended is refused with 409 `job_ended`.
+	// ends it. A job that has ended is refused with 409 `job_ended`; one of a task with 409 `job_of_task`: cancel the
+	// task, its job ends with it.
 	//
 	// Corresponds with POST /jobs/{id}/cancel (the `CancelJob` operationId).
 	CancelJob(ctx context.Context, id JobID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1997,7 +1998,8 @@ func (c *Client) GetJob(ctx context.Context, id JobID, reqEditors ...RequestEdit
 // CancelJob Cancel a job
 //
 // A queued job is cancelled at once. A running one is asked to stop: `cancel_requested_at` is set, and its worker
-// ends it. A job that has ended is refused with 409 `job_ended`.
+// ends it. A job that has ended is refused with 409 `job_ended`; one of a task with 409 `job_of_task`: cancel the
+// task, its job ends with it.
 //
 // Corresponds with POST /jobs/{id}/cancel (the `CancelJob` operationId).
 func (c *Client) CancelJob(ctx context.Context, id JobID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3693,7 +3695,8 @@ type ClientWithResponsesInterface interface {
 	// CancelJobWithResponse Cancel a job
 	//
 	// A queued job is cancelled at once. A running one is asked to stop: `cancel_requested_at` is set, and its worker
-	// ends it. A job that has ended is refused with 409 `job_ended`.
+	// ends it. A job that has ended is refused with 409 `job_ended`; one of a task with 409 `job_of_task`: cancel the
+	// task, its job ends with it.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -5466,7 +5469,8 @@ func (c *ClientWithResponses) GetJobWithResponse(ctx context.Context, id JobID, 
 // CancelJobWithResponse Cancel a job
 //
 // A queued job is cancelled at once. A running one is asked to stop: `cancel_requested_at` is set, and its worker
-// ends it. A job that has ended is refused with 409 `job_ended`.
+// ends it. A job that has ended is refused with 409 `job_ended`; one of a task with 409 `job_of_task`: cancel the
+// task, its job ends with it.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -20,9 +20,23 @@ import (
 // What landed while its task was taken elsewhere is told; the task stays where it is.
 func TestLandingOfATaskThatMovedOnIsTold(t *testing.T) {
 	t.Parallel()
-	s, pool, created := waitingTask(t)
+	pool := testdb.New(t)
+	store, err := task.NewStore(pool, task.StoreConfig{Pipelines: task.Pipelines{flow.Short("default", "coder", "true")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	created, err := store.Create(t.Context(), task.Add{Repo: "app", Location: "/srv/app", Title: "T", Source: "cli", Pipeline: "default", BaseBranch: "main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(sql string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql, created.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var log bytes.Buffer
-	tasks := landingTasks{s.tasks, slog.New(slog.NewJSONHandler(&log, nil))}
+	tasks := landingTasks{store, slog.New(slog.NewJSONHandler(&log, nil))}
 	landed := func(commit string) {
 		t.Helper()
 		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
@@ -37,9 +51,9 @@ func TestLandingOfATaskThatMovedOnIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	change(t, pool, `update tasks set round = 2 where id = $1`, created.ID)
+	change(`update tasks set round = 2 where id = $1`)
 	landed("abc")
-	now, err := s.tasks.ByID(t.Context(), created.ID)
+	now, err := store.ByID(t.Context(), created.ID)
 	if err != nil || now.State != task.Active || now.Round != 2 {
 		t.Errorf("task is %+v, %v", now, err)
 	}
@@ -63,7 +77,7 @@ func TestLandingOfATaskThatMovedOnIsTold(t *testing.T) {
 	}
 
 	log.Reset()
-	change(t, pool, `update tasks set state = 'done', finished_at = now(), landed_commit = 'abc' where id = $1`, created.ID)
+	change(`update tasks set state = 'done', finished_at = now(), landed_commit = 'abc' where id = $1`)
 	landed("abc") // nothing new
 	if log.Len() > 0 {
 		t.Errorf("told again: %s", log.String())

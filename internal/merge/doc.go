@@ -73,8 +73,9 @@
 // the lease. What time may cure, and what an operator must change (a dirty checkout, a refusing hook), backs off, out of
 // the line, with the lease released. What is nobody's fault and over by itself, as a full disk, counts nothing. Past a cap
 // the attempt is parked and the task blocked with the reason, and the line goes on. An attempt whose intent is open isn't
-// parked: only its task is blocked, cancelling stays refused, and the next job of the task, which a person asks for, looks
-// again. A conflict and a red test return the task to its author. Errors of the database are the queue's to retry.
+// parked: only its task is blocked, cancelling stays refused, and the next job of the task, which the reconciler
+// enqueues or a person asks for, looks again. A conflict and a red test return the task to its author. Errors of the
+// database are the queue's to retry.
 //
 // # What the fences can't do
 //

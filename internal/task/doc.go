@@ -5,7 +5,8 @@
 //
 //	active     exactly one live job (queued or running) moves it: `stage`, or `merge` at a landing stage
 //	waiting    nothing runs; something outside has to happen first, e.g. a person lands the ready branch
-//	blocked    nothing runs; a person has to look at it (reason_code, reason), then Retry or Cancel
+//	blocked    nothing runs; a person has to look at it (reason_code, reason), then Retry or Cancel. Resume is for the
+//	           reconciler, when what a landing stopped for is over
 //	done       landed, or through its last stage
 //	cancelled  by a person
 //

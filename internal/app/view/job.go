@@ -65,7 +65,8 @@ func (a Jobs) GetJob(ctx context.Context, id int64) (api.Job, error) {
 	return shown[0], nil
 }
 
-// CancelJob implements httpapi.Jobs. A task's job isn't cancelled alone: the task would be left without one.
+// CancelJob implements httpapi.Jobs. A task's job isn't cancelled alone: the task would only
+// be given another one by the reconciler.
 func (a Jobs) CancelJob(ctx context.Context, id int64, _ string) (api.Job, error) {
 	job, err := a.Jobs.Get(ctx, id)
 	if errors.Is(err, queue.ErrNotFound) {
@@ -81,6 +82,10 @@ func (a Jobs) CancelJob(ctx context.Context, id int64, _ string) (api.Job, error
 		keys, err := a.Tasks.Keys(ctx, []int64{*job.TaskID})
 		if err != nil {
 			return api.Job{}, err
+		}
+		if job.Kind == task.KindRetire {
+			return api.Job{}, httpapi.Conflict("job_of_task",
+				"the job cleans up after task "+keys[*job.TaskID]+": it ends by itself, and would only be queued again")
 		}
 		return api.Job{}, httpapi.Conflict("job_of_task",
 			"the job moves task "+keys[*job.TaskID]+": cancel the task, its job ends with it")
