@@ -193,6 +193,10 @@ func (l *load) measure(ctx context.Context, perSecond int, window time.Duration)
 	if err != nil {
 		return err
 	}
+	census, err := l.census(ctx)
+	if err != nil {
+		return err
+	}
 	before := processes{server, l.orch.Process.Pid}
 	idle, err := before.during(func() error { return pause(ctx, idleWindow) })
 	if err != nil {
@@ -206,6 +210,7 @@ func (l *load) measure(ctx context.Context, perSecond int, window time.Duration)
 	if err != nil {
 		return err
 	}
+	fmt.Printf("a census of the jobs takes %.1f ms (median of %d)\n", ms(percentile(census, 50)), len(census))
 	fmt.Printf("answered %d of %d, %d errors, %d bytes each, oldest snapshot %d s\n", len(got.took), got.sent, got.sent-len(got.took), l.size.Load(), got.age)
 	fmt.Printf("from when it was due: p50 %.2f ms, p99 %.2f ms, p99.9 %.2f ms, at most %.2f ms\n",
 		ms(percentile(got.took, 50)), ms(percentile(got.took, 99)), ms(permille(got.took, 999)), ms(percentile(got.took, 100)))
@@ -218,6 +223,19 @@ func (l *load) measure(ctx context.Context, perSecond int, window time.Duration)
 		return fmt.Errorf("first error: %w", got.first)
 	}
 	return nil
+}
+
+// census times the one statement of a snapshot that depends on how many jobs there are.
+func (l *load) census(ctx context.Context) (took []time.Duration, err error) {
+	q := queue.New(l.pool, queue.Config{})
+	for range 21 {
+		begin := time.Now()
+		if _, err := q.Census(ctx); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(begin))
+	}
+	return took, nil
 }
 
 func permille(took []time.Duration, p int) time.Duration {
@@ -313,7 +331,7 @@ func (l *load) ask(ctx context.Context, client *http.Client) (age int, err error
 	if err != nil {
 		return 0, err
 	}
-	if answer.StatusCode != http.StatusOK || !strings.Contains(string(body), `"snapshot":{"status":"ok"`) {
+	if answer.StatusCode != http.StatusOK || !strings.Contains(string(body), `"snapshot":{"error_code":null,"status":"ok"}`) {
 		return 0, fmt.Errorf("%s: %.200s", answer.Status, body)
 	}
 	l.size.Store(int64(len(body)))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -214,6 +216,22 @@ func TestEachMetricIsInNamesAndSaysWhatItIs(t *testing.T) {
 		if strings.HasPrefix(name, "orch_") && (kind == "counter") != strings.HasSuffix(name, "_total") {
 			t.Errorf("%s is a %s", name, kind)
 		}
+	}
+}
+
+func TestDocumentationHasEachMetric(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, found := range regexp.MustCompile("(?m)^\\| `(orch_[a-z_]+)`").FindAllStringSubmatch(string(text), -1) {
+		told = append(told, found[1])
+	}
+	slices.Sort(told)
+	if names := newBench(t).m.Names(); !slices.Equal(names, told) {
+		t.Errorf("names are\n%v\ndocs/metrics.md has\n%v", names, told)
 	}
 }
 

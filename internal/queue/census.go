@@ -13,7 +13,7 @@ import (
 // How many rows of a state a census looks at in all. GET /queue takes one a second: with these it stays below a twentieth of
 // one processor, however many jobs there are.
 const (
-	maxQueued  = 30_000
+	maxQueued  = 50_000
 	maxRunning = 10_000
 	maxFailed  = 10_000
 )
@@ -26,7 +26,7 @@ type Census struct {
 	Depth  []Depth // by kind and lane
 }
 
-// Depth is how much of one kind there is in one lane. A count ends at its share: all kinds and lanes together 30,000 queued
+// Depth is how much of one kind there is in one lane. A count ends at its share: all kinds and lanes together 50,000 queued
 // jobs and 10,000 failed ones, so that the most of one never hides another. The look for the oldest ends there too.
 type Depth struct {
 	Kind, Lane              string

@@ -37,7 +37,7 @@ func TestCensusLooksAtABoundedNumberOfRows(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
 	const most = `insert into jobs (kind, lane, max_attempts, state, finished_at) `
-	b.exec(most + `select 'crowd', 'lane', 3, 'queued', null from generate_series(1, 40000)`)
+	b.exec(most + `select 'crowd', 'lane', 3, 'queued', null from generate_series(1, 60000)`)
 	b.exec(most + `select 'rest', 'lane', 3, 'queued', null from generate_series(1, 7)`)
 	b.exec(most + `select 'crowd', 'lane', 3, 'failed', now() from generate_series(1, 15000)`)
 	b.exec(most + `select 'rest', 'system', 3, 'failed', now()`)
@@ -47,8 +47,8 @@ func TestCensusLooksAtABoundedNumberOfRows(t *testing.T) {
 	for i := range census.Depth {
 		census.Depth[i].OldestQueued = nil
 	}
-	equal(t, "crowd", census.Depth[0], queue.Depth{Kind: "crowd", Lane: "lane", Queued: 15_000, Failed: 5_000})
+	equal(t, "crowd", census.Depth[0], queue.Depth{Kind: "crowd", Lane: "lane", Queued: 25_000, Failed: 5_000})
 	equal(t, "rest", census.Depth[1], queue.Depth{Kind: "rest", Lane: "lane", Queued: 7})
 	equal(t, "failed rest", census.Depth[2], queue.Depth{Kind: "rest", Lane: "system", Failed: 1})
-	equal(t, "queued", census.Counts[queue.StateQueued], 15_007)
+	equal(t, "queued", census.Counts[queue.StateQueued], 25_007)
 }
