@@ -109,7 +109,7 @@ func (m *Mirror) init(ctx context.Context, dir, format string, hold ...*os.File)
 
 // Fetch brings every branch of the repository at source (a path or an URL) to refs/remotes/origin/, and what was published
 // there, by whichever mirror: salvages to refs/orch/published/, heads and commits of landings to refs/orch/offered/. It
-// drops the ones which source no longer has.
+// drops the ones which source no longer has. Where branches were before is remembered, for ForkPoint.
 func (m *Mirror) Fetch(ctx context.Context, source string) error {
 	lock, err := flock(ctx, m.lockWait, filepath.Join(m.dir, "orch-fetch"), syscall.LOCK_EX)
 	if err != nil {
@@ -123,7 +123,7 @@ func (m *Mirror) Fetch(ctx context.Context, source string) error {
 	args = append(args, m.git.UploadPack(source)...)
 	args = append(args, "--", source, "+refs/heads/*:refs/remotes/origin/*", "+refs/orch/salvage/*:"+PublishedPrefix+"*",
 		"+"+HeadPrefix+"*:"+OfferedPrefix+"head/*", "+"+LandPrefix+"*:"+OfferedPrefix+"land/*")
-	c := gitcmd.Call{Args: args, Hold: []*os.File{lock}}
+	c := gitcmd.Call{Args: args, Hold: []*os.File{lock}, Config: []string{"core.logAllRefUpdates=true"}}
 	err = m.write(ctx, c)
 	if err != nil && strings.Contains(err.Error(), "mismatched algorithms") {
 		if err := m.adoptSHA256(ctx); err != nil {

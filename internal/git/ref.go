@@ -17,6 +17,19 @@ func (m *Mirror) Base(ctx context.Context, branch string) (string, error) {
 	return m.Ref(ctx, "refs/remotes/origin/"+branch)
 }
 
+// ForkPoint is the newest commit in head's history that a branch of the real repository was at when it was fetched, then or now;
+// "" when that isn't known. One that isn't in the branch's history any more was taken back.
+func (m *Mirror) ForkPoint(ctx context.Context, branch, head string) (string, error) {
+	id, err := m.readLine(ctx, "merge-base", "--fork-point", "refs/remotes/origin/"+branch, head)
+	if gitcmd.ExitCode(err) == 1 {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("find where %.12s left %s: %w", head, branch, err)
+	}
+	return id, nil
+}
+
 // Ref is the commit that a full ref name points at. ErrNoRef when there is none.
 func (m *Mirror) Ref(ctx context.Context, ref string) (string, error) {
 	if !strings.HasPrefix(ref, "refs/") {

@@ -21,7 +21,7 @@
 //   - preparing: claim the target, fetch; refuse a branch that isn't at the commit which the task's gates passed; find out
 //     whether the work is upstream already; bring it onto the target's commit by the method (package build); keep the result
 //     as refs/orch/land/<key> in the mirror and its id in land_sha; stack the work of mates on it, up to tip_sha. A conflict
-//     returns the task.
+//     returns the task, as does work that stands on commits which somebody took off the target.
 //   - testing: the injected Tester tests exactly tip_sha, which is land_sha of one that is alone. Red returns the task.
 //   - landing: the intent. One transaction locks the task's row (a cancel that came first wins), and records what
 //     will be landed on what. From here on cancelling is refused, and the handler no longer listens to a cancel.

@@ -77,7 +77,7 @@ func (d *drive) writeAll(ctx context.Context, next attempt.Attempt, mates []mate
 }
 
 // gather finds who is tested and landed together with the attempt, and stacks their work on its own: next's tip is the last
-// commit then. Who conflicts with one before it, or has nothing left, isn't in the group and waits for its own turn.
+// commit then. Who conflicts with one before it, has nothing left or stands on what was taken back, isn't in the group and waits for its own turn.
 func (d *drive) gather(ctx context.Context, site *build.Site, next *attempt.Attempt) ([]mate, error) {
 	next.Group = 0
 	if d.def.Batch <= 1 || !d.def.Land || !d.task.Land {
@@ -101,7 +101,8 @@ func (d *drive) gather(ctx context.Context, site *build.Site, next *attempt.Atte
 		m := found[i-1]
 		made, err := site.Make(ctx, m.task.source(), next.TipSHA, m.task.Head, git.Method(d.def.Method))
 		var conflict *git.ConflictError
-		if errors.As(err, &conflict) || err == nil && made.Empty {
+		var takenBack *build.TakenBackError
+		if errors.As(err, &conflict) || errors.As(err, &takenBack) || err == nil && made.Empty {
 			continue
 		}
 		if err != nil {

@@ -76,9 +76,12 @@ func (d *drive) prepare(ctx context.Context) error {
 	}
 	made, err := site.Make(ctx, d.task.source(), site.Base, head, git.Method(d.def.Method))
 	var conflict *git.ConflictError
+	var takenBack *build.TakenBackError
 	switch {
 	case errors.As(err, &conflict):
 		return d.conflict(ctx, site.Base, conflict)
+	case errors.As(err, &takenBack):
+		return d.takenBack(ctx, site.Base, takenBack)
 	case err != nil:
 		return err
 	case made.Empty:
@@ -226,6 +229,13 @@ func (d *drive) conflict(ctx context.Context, base string, c *git.ConflictError)
 		"has: rebase the branch onto it (git rebase %s) and resolve the conflicts.\n",
 		d.attempt.Target, strings.Join(c.Paths, "\n"), d.attempt.Target, base, base)
 	return d.giveUp(ctx, Return{Code: problem.Conflict, Reason: reason, Feedback: feedback})
+}
+
+func (d *drive) takenBack(ctx context.Context, base string, t *build.TakenBackError) error {
+	feedback := fmt.Sprintf("The work stands on commit %s, which %s doesn't have any more: somebody took it back, and it mustn't return "+
+		"with this work. The current %[2]s is commit %[3]s, which this clone has: bring nothing but the work's own commits onto it "+
+		"(git rebase --onto %[3]s %[1]s).\n", t.Commit, t.Target, base)
+	return d.giveUp(ctx, Return{Code: problem.Conflict, Reason: t.Error(), Feedback: feedback})
 }
 
 // giveUp sends the task back to its author.

@@ -3,6 +3,7 @@ package build
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"orch/internal/forge"
@@ -14,6 +15,7 @@ import (
 type Site struct {
 	Base string // commit of the target
 
+	target    string
 	mirror    *git.Mirror
 	committer git.Identity
 }
@@ -31,7 +33,7 @@ func (b Builder) Site(ctx context.Context, repo forge.Repo, target string) (*Sit
 	if err != nil {
 		return nil, missing(problem.NoBase, err)
 	}
-	return &Site{Base: base, mirror: m, committer: b.Committer}, nil
+	return &Site{Base: base, target: target, mirror: m, committer: b.Committer}, nil
 }
 
 // Dir is the git directory of the mirror.
@@ -112,9 +114,50 @@ func (s *Site) Contains(ctx context.Context, head string) (bool, error) {
 	return contained, nil
 }
 
+// TakenBackError says that the work stands on what the target had and doesn't have any more: to land it would bring that back.
+type TakenBackError struct {
+	Target string
+	Commit string // the newest of it
+}
+
+func (e *TakenBackError) Error() string {
+	return fmt.Sprintf("%s was set back behind commit %.12s, which the work stands on", e.Target, e.Commit)
+}
+
+// own refuses a head that brings along what was taken off the target, unless the target has the same change by another commit. A
+// head that the target itself was at is its own.
+func (s *Site) own(ctx context.Context, head string) error {
+	fork, err := s.mirror.ForkPoint(ctx, s.target, head)
+	if err != nil {
+		return problem.Of(problem.Mirror, err)
+	}
+	if fork == "" || fork == head || fork == s.Base {
+		return nil
+	}
+	in, err := s.mirror.IsAncestor(ctx, fork, s.Base)
+	if err != nil {
+		return problem.Of(problem.Mirror, err)
+	}
+	if in {
+		return nil
+	}
+	left, err := s.mirror.Replay(ctx, s.Base, fork, s.committer)
+	var conflict *git.ConflictError
+	switch {
+	case err == nil && left.Empty:
+		return nil
+	case err == nil, errors.As(err, &conflict):
+		return &TakenBackError{Target: s.target, Commit: fork}
+	}
+	return problem.Of(problem.Replay, err)
+}
+
 // Make makes what would land of head on the commit onto, the target or what is stacked on it, and keeps it. The same commits,
-// method and title give the same commit. A *git.ConflictError is for the author.
+// method and title give the same commit. A *git.ConflictError and a *TakenBackError are for the author.
 func (s *Site) Make(ctx context.Context, of Source, onto, head string, method git.Method) (git.Replayed, error) {
+	if err := s.own(ctx, head); err != nil {
+		return git.Replayed{}, err
+	}
 	made, err := s.mirror.Compose(ctx, git.Change{Base: onto, Head: head, Method: method, Message: of.message(method)}, s.committer)
 	var conflict *git.ConflictError
 	switch {
