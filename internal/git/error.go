@@ -15,6 +15,8 @@ var (
 	ErrBusy = errors.New("another process has it")
 	// ErrUnrelated means that two commits have no common ancestor.
 	ErrUnrelated = errors.New("no common history")
+	// ErrPartial means that a repository can't be fetched because it is a clone without everything in its history.
+	ErrPartial = errors.New("it is a partial clone that lacks part of its history: run git fetch --refetch --no-filter there")
 	// ErrForeign means that a directory isn't what orch would have made there, so that orch won't replace it.
 	ErrForeign = errors.New("directory was not made by orch")
 )

@@ -131,6 +131,9 @@ func (m *Mirror) Fetch(ctx context.Context, source string) error {
 		}
 		err = m.write(ctx, c)
 	}
+	if err != nil && strings.Contains(err.Error(), "promisor remote") {
+		err = fmt.Errorf("%s: %w: %w", source, ErrPartial, err)
+	}
 	if err != nil {
 		return fmt.Errorf("fetch: %w", err)
 	}

@@ -286,3 +286,21 @@ func TestKilledWritersLeaveAWorkingMirror(t *testing.T) {
 	}
 	f.inMirror(t, "fsck", "--connectivity-only")
 }
+
+// A clone without everything in its history can't be fetched: what to do about it is said.
+func TestFetchFromAPartialClone(t *testing.T) {
+	t.Parallel()
+	f := setup(t, map[string]string{"a": "1\n"})
+	f.source.Commit("more", map[string]string{"a": "2\n"})
+	f.source.Git("config", "uploadpack.allowFilter", "true")
+	dir := filepath.Join(f.dir, "partial")
+	f.source.Git("clone", "-q", "--filter=blob:none", "file://"+f.source.Dir, dir)
+	err := f.mirror.Fetch(t.Context(), dir)
+	if !errors.Is(err, git.ErrPartial) || !strings.Contains(err.Error(), dir) {
+		t.Fatalf("got %v", err)
+	}
+	testgit.Open(t, dir).Git("fetch", "-q", "--refetch", "--no-filter")
+	if err := f.mirror.Fetch(t.Context(), dir); err != nil {
+		t.Error(err)
+	}
+}
