@@ -46,7 +46,7 @@ func New(cfg Config) *Places {
 
 // landingWait is how long a landing, which others of its target wait for, waits for a lock of the mirror. It rather makes
 // room and comes back than wait for a first fetch, or for a process that was stopped.
-const landingWait = 2 * time.Minute
+const landingWait = 30 * time.Second
 
 // Mirrors has the mirror of each repository, for landings.
 func (p *Places) Mirrors() Mirrors {
