@@ -46,8 +46,9 @@
 // # Elsewhere
 //
 // A head that is to land is offered as refs/orch/head/<key> of the repository, and then the job is pinned to no data root
-// while it has no run: any root that serves the repository makes the same commit from it. There the branch isn't asked. A
-// repository that only the task's own root knows keeps its landings there (Definition.Home).
+// while it has no run: any root that serves the repository makes the same commit from it. There the branch isn't asked. An
+// offer that is gone ties the job to the task's own root again. A repository that only that root knows keeps its landings
+// there (Definition.Home).
 //
 // # Freeze
 //

@@ -268,6 +268,8 @@ func (d *drive) conclude(ctx context.Context, err error) error {
 			return err
 		}
 		return queue.ErrCancelRequested
+	case errors.Is(err, errElsewhere):
+		return d.sendHome(ctx, err)
 	case errors.As(err, &snooze):
 		return d.later(ctx, d.attempt, snooze.WaitingFor, snooze.After)
 	case errors.As(err, &step):

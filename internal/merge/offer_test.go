@@ -138,7 +138,13 @@ func TestOfferThatIsGoneIsMadeAgain(t *testing.T) {
 	if got := w.lastError(task); got != problem.NoBranch {
 		t.Errorf("the other root has %q", got)
 	}
+	if got := w.text(`select tries from merge_attempts where task_id = $1`, task); got != "0" {
+		t.Errorf("counted %s problems", got)
+	}
 	w.exec(`update jobs set run_at = now() where task_id = $1`, task)
+	if l := there.claim(); l != nil {
+		t.Fatal("the other root claimed it once more")
+	}
 	w.drain(w.handler(nil))
 	w.landedOnce(task, "a")
 }

@@ -17,6 +17,7 @@ import (
 	"orch/internal/merge/build"
 	"orch/internal/merge/lease"
 	"orch/internal/merge/problem"
+	"orch/internal/queue"
 )
 
 // source is the task's work, to the builder.
@@ -150,8 +151,7 @@ func (d *drive) head(ctx context.Context, site *build.Site, next *attempt.Attemp
 	next.Offered = head != "" && offered == head
 	if !d.home() {
 		if !next.Offered {
-			return "", problem.Of(problem.NoBranch, fmt.Errorf("the repository has not commit %s of %s at %s, and the branch is in another data root",
-				head, source.Key, build.HeadRef(source.Key)))
+			return "", fmt.Errorf("%w: the repository has not commit %s of %s at %s", errElsewhere, head, source.Key, build.HeadRef(source.Key))
 		}
 		return head, nil
 	}
@@ -175,6 +175,22 @@ func (d *drive) head(ctx context.Context, site *build.Site, next *attempt.Attemp
 			head, d.task.Branch, branch, site.Dir()))
 	}
 	return head, site.SetBack(ctx, source, head, branch)
+}
+
+// errElsewhere says that what is to land is to be had in the task's own data root only.
+var errElsewhere = errors.New("the branch is in another data root")
+
+// sendHome ties the job to the data root that has the branch again: there it is offered anew.
+func (d *drive) sendHome(ctx context.Context, err error) error {
+	next := d.attempt
+	next.Offered, next.LastError, next.Wait = false, problem.NoBranch, d.h.cfg.RetryMin
+	d.h.log.WarnContext(ctx, "landing goes back to where its branch is", append(d.facts(), slog.Any("error", err))...)
+	return d.end(ctx, next, func(tx pgx.Tx) error {
+		if err := d.job.PinRootTx(ctx, tx, d.task.Root); err != nil {
+			return err
+		}
+		return d.job.ReleaseTx(ctx, tx, queue.Release{After: next.Wait, WaitingFor: problem.NoBranch})
+	})
 }
 
 // upstream finds out whether the work is in the target already: in its history, as what an earlier drive prepared (a
