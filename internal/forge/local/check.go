@@ -52,7 +52,7 @@ func (l *Local) whole(ctx context.Context, r *repository, branch string) error {
 	if err != nil {
 		return nil //nolint:nilerr // hardly any repository has that file
 	}
-	for _, cut := range strings.Fields(string(cuts)) {
+	for cut := range strings.FieldsSeq(string(cuts)) {
 		in, err := l.contains(ctx, r, branch, cut)
 		if err != nil {
 			return err
