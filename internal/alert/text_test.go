@@ -1,7 +1,6 @@
 package alert_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -86,7 +85,7 @@ func TestTextHasNoMoreThanItsLimit(t *testing.T) {
 	if cut := (alert.Alert{Kind: alert.JobFailed, JobID: 1}).Text(utf8.RuneCountInString(whole)); cut != whole {
 		t.Errorf("what fits is cut: %q", cut)
 	}
-	if text := fmt.Sprint(alert.Alert{Kind: alert.JobFailed, JobID: 1}.Text(5)); text != "Job …" {
+	if text := (alert.Alert{Kind: alert.JobFailed, JobID: 1}).Text(5); text != "Job …" {
 		t.Errorf("%q", text)
 	}
 }

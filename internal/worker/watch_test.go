@@ -11,11 +11,23 @@ import (
 	"orch/internal/worker"
 )
 
-func TestJobThatWaitsForTooLongIsLoggedOnce(t *testing.T) {
+func TestJobThatWaitsForTooLongIsLoggedAndToldOnce(t *testing.T) {
 	t.Parallel()
+	type wait struct {
+		job    int64
+		what   string
+		waited time.Duration
+	}
+	told := make(chan wait, 100)
 	b := newBench(t, handlers{"k": fn(func(context.Context, *queue.Lease) error {
 		return &queue.SnoozeError{After: time.Millisecond, WaitingFor: "a review"}
-	})}, func(b *bench) { b.cfg.Poll = 10 * time.Millisecond }).start()
+	})}, func(b *bench) {
+		b.cfg.Poll = 10 * time.Millisecond
+		b.cfg.OnWait = func(_ context.Context, job queue.Job, what string, waited time.Duration) {
+			told <- wait{job.ID, what, waited.Truncate(time.Hour)}
+			panic("all is lost")
+		}
+	}).start()
 	fresh := b.add(queue.Insert{Kind: "k"})
 	queuetest.Until(t, "it waits", func() bool { return b.get(fresh).Epoch > 5 })
 	equal(t, "logged", b.log.count("job waits for very long"), 0)
@@ -25,6 +37,8 @@ func TestJobThatWaitsForTooLongIsLoggedOnce(t *testing.T) {
 	epoch := b.get(fresh).Epoch
 	queuetest.Until(t, "it waits on", func() bool { return b.get(fresh).Epoch > epoch+5 })
 	equal(t, "logged", b.log.count("job waits for very long"), 1)
+	equal(t, "told", <-told, wait{fresh, "a review", 30 * time.Hour})
+	equal(t, "told again", len(told), 0)
 }
 
 // migrating is what a migration says before it begins.

@@ -100,7 +100,9 @@ func TestSecretIsTakenOutOfAMessage(t *testing.T) {
 
 func TestAnswersOfTelegramAreCodes(t *testing.T) {
 	t.Parallel()
-	html := func(status int) telegramtest.Answer { return telegramtest.Answer{Status: status, Body: "<html>oops</html>"} }
+	html := func(status int) telegramtest.Answer {
+		return telegramtest.Answer{Status: status, Body: "<html>oops</html>"}
+	}
 	for name, c := range map[string]struct {
 		answer telegramtest.Answer
 		want   telegram.Error
