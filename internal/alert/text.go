@@ -114,7 +114,7 @@ func (a Alert) todo() []string {
 		if a.Task != "" {
 			return []string{fmt.Sprintf("Look: `orch why %s`", a.Task), fmt.Sprintf("Clear what it waits for, or `orch task cancel %s`", a.Task)}
 		}
-		return []string{show, fmt.Sprintf("Clear what it waits for, or `orch job cancel %d`", a.JobID)}
+		return []string{show, "Clear what it waits for: it goes on by itself."}
 	case QueueStuck:
 		return []string{"Look: `orch queue` and `orch doctor`; is the lane `system` paused, is a worker there?", "Then: `orch resume --lane system`, or start orch anew: agents that run go on."}
 	case DatabaseUnreachable:

@@ -103,7 +103,7 @@ func (a *Alerts) landing(ctx context.Context, t task.Task) bool {
 
 // JobFailedTx is for the queue's OnFailed, after task.Store.JobFailedTx: that one blocks the task of a stage or merge job.
 func (a *Alerts) JobFailedTx(ctx context.Context, tx pgx.Tx, job queue.Job, code, _ string) error {
-	if _, sends := alert.ChannelOf(job.Kind); sends || isReaping(ctx) || job.Kind == task.KindStage || job.Kind == task.KindMerge {
+	if _, sends := alert.ChannelOf(job.Kind); sends || isReaping(ctx) || movesTask(job.Kind) {
 		return nil
 	}
 	if code == "" {
@@ -155,6 +155,9 @@ func (a *Alerts) JobReapedTx(ctx context.Context, tx pgx.Tx, r Reaped) error {
 	if _, sends := alert.ChannelOf(r.Kind); sends || r.Outcome != string(queue.StateFailed) {
 		return nil
 	}
+	if !movesTask(r.Kind) {
+		r.Task = "" // which goes on without it, or is over: it is the job that is tried again
+	}
 	return a.cfg.Outbox.EnqueueTx(ctx, tx, alert.Alert{
 		Kind: alert.JobReaped, Key: jobKey(r.JobID, r.Epoch), Task: r.Task, Repo: r.Repo, Branch: r.Branch, Agent: r.Agent,
 		Code: r.Reason, Host: r.Host, PID: r.PID, JobID: r.JobID, RunID: name(r.RunID),
@@ -170,7 +173,7 @@ func (a *Alerts) JobWaits(ctx context.Context, job queue.Job, waitingFor string,
 		Kind: alert.JobWaits, Key: fmt.Sprintf("%d:%d", job.ID, job.WaitingSince.UnixMicro()), Quiet: quietWait, Repo: job.Repo, JobID: job.ID,
 		Code: waitingFor, Reason: fmt.Sprintf("for %d hours, for %s", int(waited.Hours()), waitingFor),
 	}
-	if job.TaskID != nil && a.cfg.Keys != nil {
+	if movesTask(job.Kind) && job.TaskID != nil && a.cfg.Keys != nil {
 		if keys, err := a.cfg.Keys(ctx, []int64{*job.TaskID}); err == nil {
 			told.Task = keys[*job.TaskID]
 		}
@@ -240,6 +243,9 @@ func (a *Alerts) firstDirect(told alert.Alert) bool {
 	a.direct[key] = time.Now()
 	return true
 }
+
+// movesTask says whether the task of a job of that kind stands still without it.
+func movesTask(kind string) bool { return kind == task.KindStage || kind == task.KindMerge }
 
 // jobKey names one grant of a job.
 func jobKey(id int64, epoch int) string { return fmt.Sprintf("%d:%d", id, epoch) }

@@ -222,6 +222,17 @@ func TestJobThatIsReapedToFailedIsToldAsSuchAndOnce(t *testing.T) {
 	}
 }
 
+func TestReapedCleanUpIsTriedAgainAsAJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.tx(func(tx pgx.Tx) error {
+		return b.alerts.JobReapedTx(t.Context(), tx, alerts.Reaped{JobID: 12, Epoch: 5, Kind: task.KindRetire, Task: "demo-1", Reason: "worker_dead", Outcome: "failed"})
+	})
+	if text := b.one(alert.JobReaped).Text(alert.MaxText); !strings.Contains(text, "`orch job retry 12`") || strings.Contains(text, "orch task") {
+		t.Error(text)
+	}
+}
+
 func TestJobThatGoesOnAfterAReapIsToldToNobody(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
