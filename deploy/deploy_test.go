@@ -181,13 +181,13 @@ type compose struct {
 		Environment     map[string]string `yaml:"environment"`
 		Secrets         []string          `yaml:"secrets"`
 		Volumes         []string          `yaml:"volumes"`
-		StopGracePeriod string            `yaml:"stop_grace_period"`
+		StopGracePeriod string            `yaml:"stop_grace_period"` //nolint:tagliatelle // as compose has it
 		Healthcheck     struct {
 			Test []string `yaml:"test"`
 		} `yaml:"healthcheck"`
 		DependsOn map[string]struct {
 			Condition string `yaml:"condition"`
-		} `yaml:"depends_on"`
+		} `yaml:"depends_on"` //nolint:tagliatelle // as compose has it
 	} `yaml:"services"`
 	Secrets map[string]struct {
 		File string `yaml:"file"`
