@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"orch/internal/testhost"
 )
 
 // daemon is a running orch process that serves until it is stopped.
@@ -33,7 +35,7 @@ func (p *place) start(args ...string) *daemon {
 		p.t.Fatal(err)
 	}
 	if p.host != "" {
-		if err := onHost(d.cmd, p.host); err != nil {
+		if err := testhost.Host(d.cmd, p.host); err != nil {
 			p.t.Fatal(err)
 		}
 	}

@@ -1,77 +1,15 @@
 package main
 
 import (
-	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"unsafe"
 
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sys/unix"
 )
-
-// roleHost has the test binary become a host of its own: networks, name, processes and mounts apart from everybody else's.
-const roleHost = "ORCHTEST_HOST"
-
-// becomeHost finishes the host that this process was started in, and becomes the program that it is to run.
-func becomeHost(name string, argv []string) error {
-	if err := unix.Sethostname([]byte(name)); err != nil {
-		return fmt.Errorf("name the host: %w", err)
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("keep mounts apart: %w", err)
-	}
-	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
-		return fmt.Errorf("mount /proc: %w", err)
-	}
-	if err := loopbackUp(); err != nil {
-		return err
-	}
-	return unix.Exec(argv[0], argv, os.Environ())
-}
-
-func loopbackUp() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("loopback up: %w", err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	request, err := unix.NewIfreq("lo")
-	if err != nil {
-		return fmt.Errorf("loopback up: %w", err)
-	}
-	request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS, uintptr(unsafe.Pointer(request))); errno != 0 {
-		return fmt.Errorf("loopback up: %w", errno)
-	}
-	return nil
-}
-
-// onHost makes a command run on a host of that name.
-func onHost(cmd *exec.Cmd, name string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	cmd.Args = append([]string{self}, append([]string{cmd.Path}, cmd.Args[1:]...)...)
-	cmd.Path = self
-	cmd.Env = append(cmd.Env, roleHost+"="+name)
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC,
-	}
-	if os.Geteuid() != 0 {
-		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
-	}
-	return nil
-}
 
 // cable is all that connects a host with the database. Cut, it carries nothing, and nobody is told.
 type cable struct {

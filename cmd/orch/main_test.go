@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"orch/internal/testhost"
 )
 
 // program is the real binary, built once for all tests, with the race detector in it when the tests have it.
@@ -22,9 +24,8 @@ var scratch string
 var variables = map[string]string{}
 
 func TestMain(m *testing.M) {
-	if name := os.Getenv(roleHost); name != "" {
-		_ = os.Unsetenv(roleHost)
-		fmt.Fprintln(os.Stderr, becomeHost(name, os.Args[1:]))
+	if err := testhost.Become(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(run(m))

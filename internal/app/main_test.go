@@ -14,6 +14,7 @@ import (
 
 	"orch/internal/config"
 	"orch/internal/process/shim"
+	"orch/internal/testhost"
 )
 
 // variables are what there was of ORCH_* outside. The processes that tests start see none of it.
@@ -21,6 +22,10 @@ var variables = map[string]string{}
 
 // The test binary is also orch and its shims, so that tests can kill them.
 func TestMain(m *testing.M) {
+	if err := testhost.Become(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	if len(os.Args) == 3 {
 		switch os.Args[1] {
 		case "shim":
@@ -33,6 +38,10 @@ func TestMain(m *testing.M) {
 			os.Exit(run(Serve, (&orderly{dir: os.Args[2]}).at))
 		case "work":
 			os.Exit(run(Work, (&orderly{dir: os.Args[2]}).at))
+		case "serve-night":
+			os.Exit(runAtNight(Serve, os.Args[2]))
+		case "work-night":
+			os.Exit(runAtNight(Work, os.Args[2]))
 		}
 	}
 	for _, entry := range os.Environ() {
@@ -65,6 +74,10 @@ func panics(point string) func(at string) {
 
 // run is a process of orch as the environment says. It tells when it is up.
 func run(orch func(context.Context, Options) error, at func(point string)) int {
+	return runWith(orch, Options{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), FailUnready: true, At: at})
+}
+
+func runWith(orch func(context.Context, Options) error, opts Options) int {
 	cfg, _, err := config.Load(nil)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -72,12 +85,8 @@ func run(orch func(context.Context, Options) error, at func(point string)) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
-	err = orch(ctx, Options{
-		Config: cfg, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), SocketOnly: true, FailUnready: true,
-		Ready: func(Started) { fmt.Println("up") },
-		At:    at,
-	})
-	if err != nil {
+	opts.Config, opts.SocketOnly, opts.Ready = cfg, true, func(Started) { fmt.Println("up") }
+	if err := orch(ctx, opts); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

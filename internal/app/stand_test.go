@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -138,10 +139,18 @@ type serving struct {
 func (s *stand) serve(point string) *serving { return s.start("serve", point).dial() }
 
 // start starts a process of orch in a role of the test binary, and waits until it is up.
-func (s *stand) start(role, arg string) *serving {
+func (s *stand) start(role, arg string) *serving { return s.startIn(role, arg, nil) }
+
+// startIn is start in a place of its own, which apart makes of a command.
+func (s *stand) startIn(role, arg string, apart func(*exec.Cmd) error) *serving {
 	s.t.Helper()
 	srv := &serving{stand: s, cmd: exec.Command(os.Args[0], role, arg), gone: make(chan struct{})}
-	srv.cmd.Env = s.env
+	srv.cmd.Env = slices.Clone(s.env)
+	if apart != nil {
+		if err := apart(srv.cmd); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 	log, err := os.CreateTemp(s.dir, "log-")
 	if err != nil {
 		s.t.Fatal(err)

@@ -1,0 +1,261 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sys/unix"
+
+	"orch/api"
+)
+
+// crashes is how often whoever works on a job has to die before that is a crash loop.
+const crashes = 6
+
+// judge looks at what the night has left.
+func (n *night) judge() {
+	n.t.Helper()
+	n.judgeTasks()
+	n.judgeRuns()
+	n.none("jobs in hand", `select format('job %s %s is %s', id, kind, state) from jobs where state in ('queued', 'running') and kind <> 'jobs.prune'`)
+	n.none("merge leases held", `select format('%s %s by %s', repo, target, branch) from merge_leases where job_id is not null`)
+	n.none("landings open", `select format('attempt %s is %s', id, step) from merge_attempts where finished_at is null`)
+	n.none("runs without an end, or not used", `select format('run %s for %s is %s', id, purpose, state) from runs where state <> 'finished' or consumed_at is null`)
+	n.none("attempts with several runs", `select format('job %s, attempt %s, key %s: %s', job_id, attempt, key, string_agg(outcome, ' ')) from runs
+		where outcome not in ('never_started', 'interrupted') group by job_id, attempt, key having count(*) > 1`)
+	if twice := n.file("twice"); twice != "" {
+		n.t.Errorf("an agent was started beside a living one for\n%s", twice)
+	}
+	n.judgeMain()
+	n.judgeReclaims()
+	n.judgeQueue()
+	n.container.end(unix.SIGTERM)
+	n.server.end(unix.SIGTERM)
+	for _, orch := range []*serving{n.container, n.server} {
+		if how := orch.ended(); how != "exit status 0" {
+			n.t.Errorf("orch ended with %s", how)
+		}
+	}
+	n.until("no process is left", func() bool { return len(n.processes()) == 0 })
+}
+
+func (n *night) none(what, sql string) {
+	n.t.Helper()
+	if found := list(n, pgx.RowTo[string], sql); len(found) > 0 {
+		n.t.Errorf("%s:\n%s", what, strings.Join(found, "\n"))
+	}
+}
+
+// table prints rows with a head. Cells are apart by tabs.
+func (n *night) table(rows []string) {
+	n.t.Helper()
+	var out strings.Builder
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, row)
+	}
+	_ = w.Flush()
+	n.t.Log("\n" + out.String())
+}
+
+// counted are the rows of a table of numbers, by name.
+func counted(head string, numbers map[string]int) []string {
+	rows := []string{head}
+	for _, name := range slices.Sorted(maps.Keys(numbers)) {
+		rows = append(rows, fmt.Sprintf("%s\t%d", name, numbers[name]))
+	}
+	return rows
+}
+
+// judgeTasks checks that each task is done, or blocked after as many attempts as it had, each of which something has hit.
+func (n *night) judgeTasks() {
+	n.t.Helper()
+	rows := []string{"task\tend\treason\truns"}
+	for _, key := range n.keys {
+		d, err := n.server.client.GetTask(n.t.Context(), key)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		reason, runs := "", []string{}
+		if d.Task.ReasonCode != nil {
+			reason = *d.Task.ReasonCode
+		}
+		slices.SortFunc(d.Runs, func(a, b api.Run) int { return a.CreatedAt.Compare(b.CreatedAt) })
+		for _, run := range d.Runs {
+			if run.Purpose == "agent" && run.Outcome != nil {
+				runs = append(runs, *run.Outcome)
+			}
+		}
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s", key, d.Task.State, reason, strings.Join(runs, ", ")))
+		switch {
+		case d.Task.State == api.TaskDone:
+		case d.Task.State == api.TaskBlocked && n.excused(d.Task.ID, reason):
+		default:
+			n.t.Errorf("%s is %s: %s %v", key, d.Task.State, reason, deref(d.Task.Reason))
+		}
+	}
+	n.table(rows)
+	n.table(counted("fault\thits", n.faults))
+}
+
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// excused says whether a task is rightly blocked for a reason.
+func (n *night) excused(id int64, reason string) bool {
+	n.t.Helper()
+	switch reason {
+	case "killed", "crashed":
+		return n.ask(`select count(*) from jobs j where task_id = $1 and state = 'failed' and error_code = $2 and max_attempts <= (
+			select count(*) from runs where job_id = j.id and purpose = 'agent' and outcome in ('killed', 'crashed'))`, id, reason) == 1
+	case "crash_loop":
+		return n.deaths+n.outages >= crashes
+	}
+	return false
+}
+
+// judgeRuns checks that whatever kept a run from doing what it should has hit it.
+func (n *night) judgeRuns() {
+	n.t.Helper()
+	type end struct {
+		ID      uuid.UUID
+		Purpose string
+		Outcome string
+		Error   string
+	}
+	ends := map[string]int{}
+	for _, run := range list(n, pgx.RowToStructByPos[end], `select id, purpose, outcome, error from runs`) {
+		ends[run.Purpose+"\t"+run.Outcome]++
+		isTrue := map[string]bool{
+			"ok":            true,
+			"killed":        n.hits[run.ID] == "agent killed",
+			"crashed":       n.hits[run.ID] == "shim killed",
+			"interrupted":   n.hits[run.ID] == "namespace gone",
+			"never_started": n.deaths+n.outages > 0,
+		}[run.Outcome]
+		if !isTrue {
+			n.t.Errorf("run %s for %s ended as %s (%s), hit by: %q", run.ID, run.Purpose, run.Outcome, run.Error, n.hits[run.ID])
+		}
+	}
+	n.table(counted("run for\toutcome\tends", ends))
+}
+
+// judgeMain checks that each task that is done has landed once, and no other.
+func (n *night) judgeMain() {
+	n.t.Helper()
+	landed := map[string]int{}
+	for subject := range strings.Lines(n.repo.Git("log", "--format=%s", "main") + "\n") {
+		landed[strings.TrimSpace(subject)]++
+	}
+	done := list(n, pgx.RowTo[string], `select key from tasks where state = 'done'`)
+	for _, key := range n.keys {
+		want := 0
+		if slices.Contains(done, key) {
+			want = 1
+		}
+		if got := landed["Do "+key]; got != want {
+			n.t.Errorf("%s has landed %d times, want %d", key, got, want)
+		}
+	}
+	n.repo.Git("fsck", "--no-dangling", "--no-progress")
+	if dirty := n.repo.Git("status", "--porcelain"); dirty != "" {
+		n.t.Errorf("the checkout shows\n%s", dirty)
+	}
+	if total := n.ask(`select coalesce(sum(total), 0)::int from counters where name = 'landed_total'`); total != len(done) {
+		n.t.Errorf("%d landings are counted, %d tasks are done", total, len(done))
+	}
+}
+
+// line is one of the log.
+type line map[string]any
+
+func (l line) text(key string) string { return fmt.Sprint(l[key]) }
+
+// lines are those of all processes with a message.
+func (n *night) lines(message string) (found []line) {
+	n.t.Helper()
+	logs, err := filepath.Glob(filepath.Join(n.dir, "log-*"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, name := range logs {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		for text := range strings.Lines(string(content)) {
+			var l line
+			if json.Unmarshal([]byte(text), &l) == nil && l["msg"] == message {
+				found = append(found, l)
+			}
+		}
+	}
+	return found
+}
+
+// judgeReclaims checks that each merge lease that was taken from its holder was told. Who dies, or loses the database's answer,
+// just then may have taken one and told nothing.
+func (n *night) judgeReclaims() {
+	n.t.Helper()
+	reasons, of := map[string]int{}, map[string]int{}
+	told := n.lines("merge lease reclaimed")
+	for _, l := range told {
+		reasons[l.text("reason")]++
+		of[l.text("branch")]++
+		for _, key := range []string{"repo", "target", "branch", "pid", "host", "job_id", "run_id", "age_s"} {
+			if _, there := l[key]; !there || l["level"] != "WARN" {
+				n.t.Errorf("reclaim told without %s: %v", key, l)
+			}
+		}
+	}
+	n.within("merge leases reclaimed", len(told), n.counter("lease_reclaimed_total"))
+	for _, branch := range n.left {
+		if of[branch] == 0 && len(told) == n.counter("lease_reclaimed_total") {
+			n.t.Errorf("the reclaim of the lease of %s isn't told", branch)
+		}
+	}
+	n.table(counted("lease reclaimed\tlines", reasons))
+}
+
+// within compares what the log tells with what is counted.
+func (n *night) within(what string, told, counted int) {
+	n.t.Helper()
+	if told > counted || told < counted-n.deaths-n.outages {
+		n.t.Errorf("%s: the log tells of %d, counted are %d; there were %d deaths and %d outages", what, told, counted, n.deaths, n.outages)
+	}
+	n.t.Logf("%s: %d told, %d counted", what, told, counted)
+}
+
+func (n *night) counter(name string) int {
+	n.t.Helper()
+	return n.ask(`select coalesce(sum(total), 0)::int from counters where name = $1`, name)
+}
+
+// judgeQueue checks that GET /queue says the same.
+func (n *night) judgeQueue() {
+	n.t.Helper()
+	var q api.Queue
+	n.until("the snapshot is of now", func() bool {
+		var err error
+		q, err = n.server.client.Queue(n.t.Context())
+		return err == nil && q.Counts.Running == 0 && q.Counts.Queued <= 1
+	})
+	if len(q.Running) != 0 || len(q.Leases) != 0 || len(q.MergeQueue) != 0 || q.Tasks.Active != 0 {
+		n.t.Errorf("/queue shows running %v, leases %v, landings %v, %d active tasks", q.Running, q.Leases, q.MergeQueue, q.Tasks.Active)
+	}
+	if got, want := q.Tasks.LandedTotal, n.counter("landed_total"); int(got) != want {
+		n.t.Errorf("/queue shows %d landed, want %d", got, want)
+	}
+}
