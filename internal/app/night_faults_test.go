@@ -192,14 +192,15 @@ func (n *night) killContainer() string {
 	return fmt.Sprintf("%s, %d runs", namespace, len(gone))
 }
 
-// hangMonitor lets the next one who notes an agent's end do nothing more.
+// hangMonitor lets the next one who follows an agent do nothing more: from when it begins to, or from when it knows the end.
 func (n *night) hangMonitor() string {
 	n.t.Helper()
 	if n.file("hanging") != "" {
 		return ""
 	}
-	n.write("hang", "")
-	return "the next one"
+	point := []string{hangsFollowing, hangsAtTheEnd}[n.dice.IntN(2)]
+	n.hangAt(point)
+	return "the next one at " + point
 }
 
 func (n *night) loseNotifications() string {

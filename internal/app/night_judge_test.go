@@ -1,14 +1,10 @@
 package app
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -54,18 +50,6 @@ func (n *night) none(what, sql string) {
 	}
 }
 
-// table prints rows with a head. Cells are apart by tabs.
-func (n *night) table(rows []string) {
-	n.t.Helper()
-	var out strings.Builder
-	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(w, row)
-	}
-	_ = w.Flush()
-	n.t.Log("\n" + out.String())
-}
-
 // counted are the rows of a table of numbers, by name.
 func counted(head string, numbers map[string]int) []string {
 	rows := []string{head}
@@ -102,8 +86,8 @@ func (n *night) judgeTasks() {
 			n.t.Errorf("%s is %s: %s %v", key, d.Task.State, reason, deref(d.Task.Reason))
 		}
 	}
-	n.table(rows)
-	n.table(counted("fault\thits", n.faults))
+	newTable(n.t, rows)
+	newTable(n.t, counted("fault\thits", n.faults))
 }
 
 func deref[T any](p *T) (v T) {
@@ -149,7 +133,7 @@ func (n *night) judgeRuns() {
 			n.t.Errorf("run %s for %s ended as %s (%s), hit by: %q", run.ID, run.Purpose, run.Outcome, run.Error, n.hits[run.ID])
 		}
 	}
-	n.table(counted("run for\toutcome\tends", ends))
+	newTable(n.t, counted("run for\toutcome\tends", ends))
 }
 
 // judgeMain checks that each task that is done has landed once, and no other.
@@ -178,39 +162,12 @@ func (n *night) judgeMain() {
 	}
 }
 
-// line is one of the log.
-type line map[string]any
-
-func (l line) text(key string) string { return fmt.Sprint(l[key]) }
-
-// lines are those of all processes with a message.
-func (n *night) lines(message string) (found []line) {
-	n.t.Helper()
-	logs, err := filepath.Glob(filepath.Join(n.dir, "log-*"))
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	for _, name := range logs {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		for text := range strings.Lines(string(content)) {
-			var l line
-			if json.Unmarshal([]byte(text), &l) == nil && l["msg"] == message {
-				found = append(found, l)
-			}
-		}
-	}
-	return found
-}
-
 // judgeReclaims checks that each merge lease that was taken from its holder was told. Who dies, or loses the database's answer,
 // just then may have taken one and told nothing.
 func (n *night) judgeReclaims() {
 	n.t.Helper()
 	reasons, of := map[string]int{}, map[string]int{}
-	told := n.lines("merge lease reclaimed")
+	told := n.told("merge lease reclaimed")
 	for _, l := range told {
 		reasons[l.text("reason")]++
 		of[l.text("branch")]++
@@ -226,7 +183,7 @@ func (n *night) judgeReclaims() {
 			n.t.Errorf("the reclaim of the lease of %s isn't told", branch)
 		}
 	}
-	n.table(counted("lease reclaimed\tlines", reasons))
+	newTable(n.t, counted("lease reclaimed\tlines", reasons))
 }
 
 // within compares what the log tells with what is counted.

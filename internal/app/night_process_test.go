@@ -2,24 +2,38 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"testing"
+	"text/tabwriter"
 	"time"
 )
 
-// monitorPoint is where whoever follows an agent hangs: the end of the run is known, and nothing has come of it yet.
-const monitorPoint = "noted"
+// Of the reaper: its ticks, and what it says of each job that it takes.
+const (
+	theReaper     = serviceRecovery
+	reapedMessage = "job recovered from its worker"
+)
+
+// Where whoever follows an agent hangs: it knows that the agent lives, or how it ended, and does nothing more.
+const (
+	hangsFollowing = "followed"
+	hangsAtTheEnd  = "noted"
+)
 
 // haunted is a process's side of a night: it meets what is laid out for it in a directory.
 //
 //	ticks/NAME    a byte for each pass that the daemon has begun, in whatever process
 //	panics/NAME   the next pass of that daemon panics, and the file is gone
-//	hang          the next one to note an agent's end hangs there: the file becomes hanging, with its pid, and ends with it
+//	hang          holds a point: the next one to come there hangs. The file becomes hanging, holds its pid, and ends it when
+//	              it goes
 type haunted struct{ dir string }
 
 // runAtNight is a process that waits for its database, as one does that nobody watches. Its log is JSON.
@@ -31,8 +45,8 @@ func (h haunted) at(point string) {
 	if daemon, is := strings.CutPrefix(point, "tick:"); is {
 		h.tick(daemon)
 	}
-	if point == monitorPoint {
-		h.hang()
+	if point == hangsFollowing || point == hangsAtTheEnd {
+		h.hang(point)
 	}
 }
 
@@ -50,10 +64,10 @@ func (h haunted) tick(daemon string) {
 	}
 }
 
-func (h haunted) hang() {
-	hanging := filepath.Join(h.dir, "hanging")
-	if os.Rename(filepath.Join(h.dir, "hang"), hanging) != nil {
-		return
+func (h haunted) hang(point string) {
+	hang, hanging := filepath.Join(h.dir, "hang"), filepath.Join(h.dir, "hanging")
+	if at, err := os.ReadFile(hang); err != nil || string(at) != point || os.Rename(hang, hanging) != nil {
+		return // the rename is won by one
 	}
 	if err := os.WriteFile(hanging, []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		panic(err)
@@ -65,4 +79,82 @@ func (h haunted) hang() {
 			return
 		}
 	}
+}
+
+// furnishNight lays out what processes at night look for.
+func (s *stand) furnishNight() {
+	s.t.Helper()
+	for _, dir := range []string{"ticks", "panics"} {
+		if err := os.Mkdir(filepath.Join(s.dir, dir), 0o755); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// hangAt lets the next one who comes to a point of an agent's run hang there.
+func (s *stand) hangAt(point string) {
+	s.t.Helper()
+	s.write("hang.new", point)
+	if err := os.Rename(filepath.Join(s.dir, "hang.new"), filepath.Join(s.dir, "hang")); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// file is what a file of the stand holds; "" without one.
+func (s *stand) file(name string) string {
+	s.t.Helper()
+	content, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.t.Fatal(err)
+	}
+	return string(content)
+}
+
+func (s *stand) remove(name string) {
+	s.t.Helper()
+	if err := os.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.t.Fatal(err)
+	}
+}
+
+// newTable prints rows, the head first. Their cells are apart by tabs.
+func newTable(t *testing.T, rows []string) {
+	t.Helper()
+	var out strings.Builder
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, row)
+	}
+	_ = w.Flush()
+	t.Log("\n" + out.String())
+}
+
+// line is one of a log.
+type line map[string]any
+
+func (l line) text(key string) string { return fmt.Sprint(l[key]) }
+
+// linesOf are those of a log that has this message.
+func (s *stand) linesOf(log, message string) (found []line) {
+	s.t.Helper()
+	for text := range strings.Lines(s.file(filepath.Base(log))) {
+		var l line
+		if json.Unmarshal([]byte(text), &l) == nil && l["msg"] == message {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+// told are the lines of all processes of the stand that have a message.
+func (s *stand) told(message string) (found []line) {
+	s.t.Helper()
+	logs, err := filepath.Glob(filepath.Join(s.dir, "log-*"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, log := range logs {
+		found = append(found, s.linesOf(log, message)...)
+	}
+	return found
 }

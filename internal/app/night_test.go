@@ -1,9 +1,7 @@
 package app
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -115,10 +113,9 @@ func number(t *testing.T, variable string, usual int) int {
 // night. Two of one task at the same time would be noticed by the second.
 func (n *night) furnish() {
 	n.t.Helper()
-	for _, dir := range []string{"ticks", "panics", "alive"} {
-		if err := os.Mkdir(filepath.Join(n.dir, dir), 0o755); err != nil {
-			n.t.Fatal(err)
-		}
+	n.furnishNight()
+	if err := os.Mkdir(filepath.Join(n.dir, "alive"), 0o755); err != nil {
+		n.t.Fatal(err)
 	}
 	const slots, share, second = 4, 0.4, 10
 	steps := int(n.seconds.Seconds()*slots/float64(n.tasks)*share*second) + 1
@@ -311,23 +308,6 @@ func list[T any](n *night, row pgx.RowToFunc[T], sql string, args ...any) (found
 func (n *night) ask(sql string, args ...any) int {
 	n.t.Helper()
 	return list(n, pgx.RowTo[int], sql, args...)[0]
-}
-
-// file is what a file of the stand holds; "" without one.
-func (n *night) file(name string) string {
-	n.t.Helper()
-	content, err := os.ReadFile(filepath.Join(n.dir, name))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		n.t.Fatal(err)
-	}
-	return string(content)
-}
-
-func (n *night) remove(name string) {
-	n.t.Helper()
-	if err := os.Remove(filepath.Join(n.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		n.t.Fatal(err)
-	}
 }
 
 // kill lets a process of orch die. Whoever hung in it hangs no more.
