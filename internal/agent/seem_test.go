@@ -45,8 +45,9 @@ func TestRunsSeemWhatTheirRowsAndProcessesAre(t *testing.T) {
 	}
 	b.moved(t, namespace, otherNamespace)
 	b.moved(t, boot, otherBoot)
-	intent, lost := b.intended(t, "intent"), b.intended(t, "lost")
-	b.exec(t, `update runs set state = 'running' where id = $1`, lost)
+	intent, lost, away := b.intended(t, "intent"), b.intended(t, "lost"), b.intended(t, "away")
+	b.exec(t, `update runs set state = 'running' where id in ($1, $2)`, lost, away)
+	b.exec(t, `update runs set pid_namespace = 'pid:[1]' where id = $1`, away)
 	elsewhere := b.intended(t, "elsewhere")
 	b.exec(t, `update runs set state = 'running', root_id = $2 where id = $1`, elsewhere, other)
 	finished, consumed := b.intended(t, "finished"), b.intended(t, "consumed")
@@ -65,6 +66,7 @@ func TestRunsSeemWhatTheirRowsAndProcessesAre(t *testing.T) {
 		boot:       "running dead foreign true interrupted true consumed false",
 		intent:     "intended unknown foreign false interrupted false consumed false",
 		lost:       "running dead foreign false interrupted false consumed false",
+		away:       "running unknown foreign true interrupted true consumed false",
 		elsewhere:  "running unknown foreign true interrupted false consumed false",
 		finished:   "finished unknown foreign false interrupted false consumed false",
 		consumed:   "finished unknown foreign false interrupted false consumed true",

@@ -43,18 +43,27 @@ func (f Finder) Of(run ledger.Run) process.State {
 	return st
 }
 
-// Look is Of with the error. A run that was seen alive and whose directory is lost is dead.
+// Look is Of with the error. A run that was seen alive and whose directory is lost is dead, or foreign.
 func (f Finder) Look(run ledger.Run) (process.State, error) {
 	shim, err := process.OpenRun(f.Path(run.ID))
 	switch {
 	case errors.Is(err, process.ErrNoRun) && run.State == ledger.StateIntended:
 		return process.State{Status: process.StatusPending}, nil
 	case errors.Is(err, process.ErrNoRun):
-		return process.State{Status: process.StatusDead, Interrupted: !f.Here(Starter(run))}, nil
+		return f.lost(Starter(run)), nil
 	case err != nil:
 		return process.State{}, err //nolint:wrapcheck // it says what it is
 	}
 	return shim.State() //nolint:wrapcheck // as above
+}
+
+// lost is a run that was seen alive at some place and has no directory any more.
+func (f Finder) lost(at process.Identity) process.State {
+	st := process.State{Status: process.StatusDead, Interrupted: !f.Here(at)}
+	if st.Interrupted && at.BootID == f.Self.BootID && !f.Self.Outlived(at) {
+		st.Status = process.StatusForeign // it may go on there
+	}
+	return st
 }
 
 // Unrecorded lists the run directories without a record of the end.
