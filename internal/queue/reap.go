@@ -60,7 +60,7 @@ func (q *Queue) RunningPage(ctx context.Context, after int64, limit int) ([]Seen
 
 // HeldBy lists what a worker holds, in the order of the ids.
 func (q *Queue) HeldBy(ctx context.Context, worker uuid.UUID) ([]Seen, error) {
-	rows, err := collect[seenJob](ctx, q, seenSQL+` and worker_id = $1 order by id`, worker)
+	rows, err := collectByIndex[seenJob](ctx, q, seenSQL+` and worker_id = $1 order by id`, worker)
 	if err != nil {
 		return nil, fmt.Errorf("list jobs of worker %s: %w", worker, err)
 	}
@@ -101,7 +101,7 @@ func (q *Queue) seen(ctx context.Context, rows []seenJob) ([]Seen, error) {
 // RunningOfBoot lists the workers of one boot and pid namespace, of whatever root, that didn't say goodbye or still hold
 // jobs: who is in that namespace can tell of each whether its process lives.
 func (q *Queue) RunningOfBoot(ctx context.Context, boot, namespace string) ([]Worker, error) {
-	workers, err := collect[Worker](ctx, q, `select `+workerColumns+` from workers w where boot_id = $1 and pid_namespace = $2 and
+	workers, err := collectByIndex[Worker](ctx, q, `select `+workerColumns+` from workers w where boot_id = $1 and pid_namespace = $2 and
 	(stopped_at is null or exists (select from jobs where state = 'running' and worker_id = w.id))
 order by started_at, id`, boot, namespace)
 	if err != nil {

@@ -189,7 +189,7 @@ func TestTakenJobKeepsItsAttemptAndItsRun(t *testing.T) {
 
 func TestSpentAttemptIsSpentOnce(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, queue.Config{BackoffBase: time.Hour})
+	b := newBench(t, queue.Config{BackoffBase: time.Hour, BackoffMax: 4 * time.Hour})
 	l := b.running(queue.Insert{MaxAttempts: 2})
 	run := b.run(l, "finished")
 	b.exec(`update jobs set recoveries = 5`)

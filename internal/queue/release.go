@@ -60,7 +60,7 @@ func (q *Queue) releaseWorker(ctx context.Context, w Worker) (released []Job, er
 // cut off or gone without a trace, and has lost them whatever it does later, since its epoch is over. What ReleaseDead
 // says of the attempt, of recoveries and of a living run holds here too: a pinned job goes back to its root only.
 func (q *Queue) ReleaseExpired(ctx context.Context, margin time.Duration) ([]Job, error) {
-	rows, err := collect[seenJob](ctx, q, seenSQL+` and lease_expires_at < clock_timestamp() - make_interval(secs => @margin) order by id`,
+	rows, err := collectByIndex[seenJob](ctx, q, seenSQL+` and lease_expires_at < clock_timestamp() - make_interval(secs => @margin) order by id`,
 		pgx.NamedArgs{"margin": seconds(margin)})
 	if err != nil {
 		return nil, fmt.Errorf("list expired leases: %w", err)
