@@ -45,13 +45,21 @@ const (
 	// maxPending bounds what is counted: one probe of an index for each.
 	maxPending = 10_000
 
-	pendingSQL = `
-select (select count(*) from (select from jobs where state = 'queued' and lane = @lane and kind = any(@kinds::text[]) limit @most) q)
-	+ (select count(*) from jobs where state = 'running' and kind = any(@kinds::text[]))`
+	// queued are the jobs of kind k.kind in the order of the index jobs_queued, so that no statistics lead elsewhere.
+	queued  = ` from jobs where state = 'queued' and lane = @lane and kind = k.kind`
+	inOrder = ` order by lane, kind, coalesce(pinned_root, '00000000-0000-0000-0000-000000000000'), (concurrency_key is not null), repo,
+		priority desc, run_at, id limit `
 
+	// pendingSQL counts the one that runs by its key, which is its own.
+	pendingSQL = `
+select coalesce(sum(waits.n + runs.n), 0)::bigint from unnest(@kinds::text[]) as k (kind)
+cross join lateral (select count(*) as n from (select` + queued + inOrder + `@most) q) waits
+cross join lateral (select count(*) as n from jobs where concurrency_key = k.kind and worker_id is not null) runs`
+
+	// dueSQL looks at the first that is due: alerts have no priorities, so it is the oldest.
 	dueSQL = `
-select coalesce(extract(epoch from clock_timestamp() - min(run_at)), 0)::float8 from (
-	select run_at from jobs where state = 'queued' and lane = @lane and kind = any(@kinds::text[]) and run_at < clock_timestamp() limit @most) due`
+select coalesce(max(extract(epoch from clock_timestamp() - due.run_at)), 0)::float8 from unnest(@kinds::text[]) as k (kind)
+cross join lateral (select run_at` + queued + ` and run_at < clock_timestamp()` + inOrder + `1) due`
 
 	triedSQL = `select extract(epoch from clock_timestamp() - max(at))::float8 from latest where name = any(@kinds::text[])`
 
