@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,8 +14,9 @@ import (
 	"orch/internal/alert"
 )
 
-// sky is what a watch sees, and what it says.
+// sky is what a watch sees, and what it says. It is the test's, but for the time that passes.
 type sky struct {
+	mu     sync.Mutex
 	health alert.Health
 	err    error
 	broken error // of the channel
@@ -24,15 +26,32 @@ type sky struct {
 	log    bytes.Buffer
 }
 
+// Write is the log.
+func (s *sky) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Write(p)
+}
+
 // watch runs fn while a watch of the sky runs, whose clock is the test's.
 func watch(t *testing.T, fn func(s *sky)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &sky{health: alert.Health{Tried: time.Hour}}
 		w := alert.NewWatch(alert.WatchConfig{
-			Host: "host", Beat: func() { s.beats++ },
-			Probe: func(context.Context) (alert.Health, error) { return s.health, s.err },
+			Host: "host", Beat: func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.beats++
+			},
+			Probe: func(context.Context) (alert.Health, error) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.health, s.err
+			},
 			Direct: func(_ context.Context, a alert.Alert) error {
+				s.mu.Lock()
+				defer s.mu.Unlock()
 				s.tries++
 				if s.broken == nil {
 					s.told = append(s.told, a)
@@ -40,12 +59,14 @@ func watch(t *testing.T, fn func(s *sky)) {
 				return s.broken
 			},
 			Code:   func(err error) string { return "code_of_" + err.Error() },
-			Logger: slog.New(slog.NewTextHandler(&s.log, nil)),
+			Logger: slog.New(slog.NewTextHandler(s, nil)),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
+		s.mu.Lock()
 		go func() { done <- w.Run(ctx, func() {}) }()
 		fn(s)
+		s.mu.Unlock()
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -54,7 +75,9 @@ func watch(t *testing.T, fn func(s *sky)) {
 }
 
 // pass lets time go by, and the watch with it.
-func pass(d time.Duration) {
+func (s *sky) pass(d time.Duration) {
+	s.mu.Unlock()
+	defer s.mu.Lock()
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -62,21 +85,21 @@ func pass(d time.Duration) {
 func TestStuckQueueIsToldDirectlyOnce(t *testing.T) {
 	t.Parallel()
 	watch(t, func(s *sky) {
-		pass(6 * time.Minute)
+		s.pass(6 * time.Minute)
 		s.health.Overdue = 4 * time.Minute
-		pass(time.Hour)
+		s.pass(time.Hour)
 		if len(s.told) > 0 {
 			t.Errorf("told too early: %+v", s.told)
 		}
 		s.health.Overdue = 6 * time.Minute
-		pass(3 * time.Hour)
+		s.pass(3 * time.Hour)
 		if len(s.told) != 1 || s.told[0].Kind != alert.QueueStuck || s.told[0].Host != "host" || !strings.Contains(s.told[0].Text(1000), "6 minutes") {
 			t.Errorf("%+v", s.told)
 		}
 		s.health.Overdue = 0
-		pass(time.Minute)
+		s.pass(time.Minute)
 		s.health.Overdue = 7 * time.Minute
-		pass(time.Minute)
+		s.pass(time.Minute)
 		if len(s.told) != 2 {
 			t.Errorf("told %d times, it was well meanwhile", len(s.told))
 		}
@@ -90,9 +113,9 @@ func TestStuckQueueIsToldDirectlyOnce(t *testing.T) {
 func TestQueueThatSendsIsNotStuck(t *testing.T) {
 	t.Parallel()
 	watch(t, func(s *sky) {
-		pass(6 * time.Minute)
+		s.pass(6 * time.Minute)
 		s.health = alert.Health{Overdue: time.Hour, Tried: time.Second}
-		pass(time.Hour)
+		s.pass(time.Hour)
 		if len(s.told) > 0 {
 			t.Errorf("%+v", s.told)
 		}
@@ -102,28 +125,28 @@ func TestQueueThatSendsIsNotStuck(t *testing.T) {
 func TestUnreachableDatabaseIsToldDirectlyOnce(t *testing.T) {
 	t.Parallel()
 	watch(t, func(s *sky) {
-		pass(time.Minute)
+		s.pass(time.Minute)
 		s.err = errors.New("x")
-		pass(4 * time.Minute)
+		s.pass(4 * time.Minute)
 		s.err = nil
-		pass(time.Minute)
+		s.pass(time.Minute)
 		s.err = errors.New("y")
-		pass(4 * time.Minute)
+		s.pass(4 * time.Minute)
 		if len(s.told) > 0 {
 			t.Errorf("told of a short outage: %+v", s.told)
 		}
-		pass(3 * time.Hour)
+		s.pass(3 * time.Hour)
 		if len(s.told) != 1 || s.told[0].Kind != alert.DatabaseUnreachable || s.told[0].Code != "code_of_y" || !strings.Contains(s.told[0].Text(1000), "5 minutes") {
 			t.Errorf("%+v", s.told)
 		}
 		// It is back, with alerts that nobody could send meanwhile: the workers get a moment for them.
 		s.err, s.health = nil, alert.Health{Overdue: 3 * time.Hour, Tried: 3 * time.Hour}
-		pass(4 * time.Minute)
+		s.pass(4 * time.Minute)
 		if len(s.told) != 1 {
 			t.Errorf("%+v", s.told)
 		}
 		s.err = errors.New("z")
-		pass(6 * time.Minute)
+		s.pass(6 * time.Minute)
 		if len(s.told) != 2 {
 			t.Errorf("told %d times, it was well meanwhile", len(s.told))
 		}
@@ -134,7 +157,7 @@ func TestDirectAlertIsTriedUntilItIsSent(t *testing.T) {
 	t.Parallel()
 	watch(t, func(s *sky) {
 		s.err, s.broken = errors.New("x"), errors.New("telegram_unreachable")
-		pass(time.Hour)
+		s.pass(time.Hour)
 		if s.tries < 100 || len(s.told) > 0 {
 			t.Errorf("%d tries", s.tries)
 		}
@@ -142,7 +165,7 @@ func TestDirectAlertIsTriedUntilItIsSent(t *testing.T) {
 			t.Errorf("logged %d times", n)
 		}
 		s.broken = nil
-		pass(time.Hour)
+		s.pass(time.Hour)
 		if len(s.told) != 1 {
 			t.Errorf("%+v", s.told)
 		}
