@@ -201,15 +201,26 @@ func TestJobThatIsReapedToFailedIsToldAsSuchAndOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	added := b.create()
-	ctx := alerts.Reaping(t.Context())
-	l := b.claim(task.LaneAgents, task.KindStage)
-	job, run := l.Job(), uuid.New()
-	b.fail(ctx, l, "process_dead", func(tx pgx.Tx) error {
-		return b.alerts.JobReapedTx(ctx, tx, alerts.Reaped{
-			JobID: job.ID, Epoch: job.Epoch, Kind: job.Kind, Task: added.Key, Repo: "demo", Branch: added.Branch, Agent: "coder", Host: "h1",
-			Reason: "process_dead", Outcome: "failed", RunID: &run, PID: 4711,
-		})
+	job, run := b.claim(task.LaneAgents, task.KindStage).Job(), uuid.New()
+	_, err := b.pool.Exec(t.Context(), `update jobs set max_attempts = attempt`)
+	b.no(err)
+	seen, err := b.queue.RunningPage(t.Context(), 0, 10)
+	b.no(err)
+	if len(seen) != 1 {
+		t.Fatalf("%+v", seen)
+	}
+	after, err := b.queue.Take(alerts.Reaping(t.Context()), seen[0], queue.Taking{
+		Spend: true, Code: "process_dead", Reason: "process_dead",
+		Within: func(ctx context.Context, tx pgx.Tx, before, after queue.Job) error {
+			return b.alerts.JobReapedTx(ctx, tx, alerts.Reaped{
+				JobID: before.ID, Epoch: before.Epoch, Kind: before.Kind, Task: added.Key, Repo: "demo", Branch: added.Branch, Agent: "coder", Host: "h1",
+				Reason: "process_dead", Outcome: string(after.State), RunID: &run, PID: 4711,
+			})
+		},
 	})
+	if err != nil || after == nil || after.State != queue.StateFailed {
+		t.Fatalf("%+v, %v", after, err)
+	}
 	if blocked, err := b.store.ByID(t.Context(), added.ID); err != nil || blocked.State != task.Blocked {
 		t.Fatalf("%+v, %v", blocked, err)
 	}
