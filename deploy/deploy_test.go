@@ -9,11 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/goccy/go-yaml"
 
-	"orch/internal/app/database"
 	"orch/internal/config"
 )
 
@@ -88,31 +86,6 @@ func TestUnitHandsOverItsCredentials(t *testing.T) {
 	}
 }
 
-// TestStopsHaveTheirTime compares what service managers allow with what the services of orch may take, one after the other.
-func TestStopsHaveTheirTime(t *testing.T) {
-	t.Parallel()
-	defaults := map[string]string{}
-	for _, v := range config.Variables() {
-		defaults[v.Name] = v.Default
-	}
-	need := func(stopGrace, killGrace string) time.Duration {
-		const (
-			worker = 15 * time.Second // beside ORCH_STOP_GRACE_S
-			agents = 20 * time.Second // beside ORCH_KILL_GRACE_S
-			others = 8 * 10 * time.Second
-		)
-		return seconds(t, stopGrace) + worker + seconds(t, killGrace) + agents + database.StopTimeout + others
-	}
-	unit := readUnit(t)["TimeoutStopSec"]
-	if len(unit) != 1 || duration(t, unit[0]) < need(defaults["ORCH_STOP_GRACE_S"], defaults["ORCH_KILL_GRACE_S"]) {
-		t.Errorf("orch.service allows %v for a stop", unit)
-	}
-	orch := readCompose(t).Services["orch"]
-	if duration(t, orch.StopGracePeriod) < need(orch.Environment["ORCH_STOP_GRACE_S"], orch.Environment["ORCH_KILL_GRACE_S"]) {
-		t.Errorf("compose.yaml allows %s for a stop", orch.StopGracePeriod)
-	}
-}
-
 func TestComposeKeepsThePairingAndItsSecrets(t *testing.T) {
 	t.Parallel()
 	compose := readCompose(t)
@@ -177,12 +150,11 @@ func TestImageRunsAsNobodySpecialUnderAnInit(t *testing.T) {
 
 type compose struct {
 	Services map[string]struct {
-		Hostname        string            `yaml:"hostname"`
-		Environment     map[string]string `yaml:"environment"`
-		Secrets         []string          `yaml:"secrets"`
-		Volumes         []string          `yaml:"volumes"`
-		StopGracePeriod string            `yaml:"stop_grace_period"` //nolint:tagliatelle // as compose has it
-		Healthcheck     struct {
+		Hostname    string            `yaml:"hostname"`
+		Environment map[string]string `yaml:"environment"`
+		Secrets     []string          `yaml:"secrets"`
+		Volumes     []string          `yaml:"volumes"`
+		Healthcheck struct {
 			Test []string `yaml:"test"`
 		} `yaml:"healthcheck"`
 		DependsOn map[string]struct {
@@ -226,19 +198,4 @@ func read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(content)
-}
-
-func seconds(t *testing.T, value string) time.Duration {
-	t.Helper()
-	return duration(t, value+"s")
-}
-
-// duration reads one as Go, systemd ("5min") or compose ("5m") has it.
-func duration(t *testing.T, value string) time.Duration {
-	t.Helper()
-	d, err := time.ParseDuration(strings.ReplaceAll(value, "min", "m"))
-	if err != nil {
-		t.Error(err)
-	}
-	return d
 }
