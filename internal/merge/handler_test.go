@@ -119,7 +119,9 @@ func TestAlreadyUpstream(t *testing.T) {
 			clone.Git("push", "-q", "origin", "HEAD:main")
 		},
 		// Commit by commit the work conflicts with what its commits came to.
-		"squashed": func(w *world, _ string) { w.push(map[string]string{"a": "a", "shared": "one\nnew\nthree\n"}) },
+		"squashed": func(w *world, _ string) {
+			w.push(map[string]string{"a": "a", "shared": "one\nnew\nthree\n", "more": "m"})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
