@@ -50,7 +50,7 @@ func (l *Local) Check(ctx context.Context, repo forge.Repo) (forge.Checked, erro
 func (l *Local) whole(ctx context.Context, r *repository, branch string) error {
 	cuts, err := os.ReadFile(filepath.Join(r.gitDir, "shallow"))
 	if err != nil {
-		return nil //nolint:nilerr // hardly any repository has that file
+		return nil // hardly any repository has that file
 	}
 	for cut := range strings.FieldsSeq(string(cuts)) {
 		in, err := l.contains(ctx, r, branch, cut)

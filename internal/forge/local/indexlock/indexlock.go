@@ -86,7 +86,11 @@ func takeOver(path string) *os.File {
 	if err != nil {
 		return nil
 	}
-	content, err := io.ReadAll(io.LimitReader(file, int64(len(lockContent)+1)))
+	var content []byte
+	info, err := file.Stat()
+	if err == nil && info.Mode().IsRegular() { // a pipe would never end
+		content, err = io.ReadAll(io.LimitReader(file, int64(len(lockContent)+1)))
+	}
 	if err == nil && string(content) == lockContent && flockNow(file) == nil && stillThere(file, path) {
 		return file
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"orch/internal/forge/local/indexlock"
@@ -49,5 +50,38 @@ func TestLockOfAnotherIsLeftAlone(t *testing.T) {
 	}
 	if _, err := indexlock.Take(filepath.Join(t.TempDir(), "nowhere", "index.lock")); err == nil || errors.Is(err, indexlock.ErrHeld) {
 		t.Errorf("without a directory: %v", err)
+	}
+}
+
+// What isn't a file is nobody's lock that orch knows, and isn't waited for.
+func TestLockThatIsNoFileIsHeld(t *testing.T) {
+	t.Parallel()
+	orchs := filepath.Join(t.TempDir(), "orchs")
+	if err := os.WriteFile(orchs, []byte("orch\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, plant := range map[string]func(path string) error{
+		"directory":     func(path string) error { return os.Mkdir(path, 0o700) },
+		"pipe":          func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"link":          func(path string) error { return os.Symlink(orchs, path) },
+		"dangling link": func(path string) error { return os.Symlink("nowhere", path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "index.lock")
+			if err := plant(path); err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.Lstat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := indexlock.Take(path); !errors.Is(err, indexlock.ErrHeld) || indexlock.Stale(path) {
+				t.Errorf("got %v", err)
+			}
+			if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
+				t.Errorf("it was replaced: %v", err)
+			}
+		})
 	}
 }
