@@ -1,9 +1,11 @@
 package local_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"orch/internal/forge"
@@ -159,4 +161,22 @@ func newMirror(t *testing.T) *git.Mirror {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// What is planted in the place of git's own files isn't waited for.
+func TestPipeInAGitDirectoryIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	f := setup(t, testgit.New(t, map[string]string{"a": "1\n"}))
+	f.target.Write(map[string]string{".git/rebase-merge/onto": ""})
+	if err := syscall.Mkfifo(filepath.Join(f.target.Dir, ".git", "rebase-merge", "head-name"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := f.local.Check(t.Context(), f.repo)
+	wantProblem(t, err, forge.CodeUnfinished, "rebase")
+	dir := filepath.Join(t.TempDir(), "linked")
+	if err := errors.Join(os.Mkdir(dir, 0o755), syscall.Mkfifo(filepath.Join(dir, ".git"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.local.Check(t.Context(), forge.Repo{Location: dir})
+	wantProblem(t, err, forge.CodeNotRepository, dir)
 }

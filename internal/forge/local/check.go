@@ -48,7 +48,7 @@ func (l *Local) Check(ctx context.Context, repo forge.Repo) (forge.Checked, erro
 
 // whole refuses a branch whose history is cut off: it can't be fetched.
 func (l *Local) whole(ctx context.Context, r *repository, branch string) error {
-	cuts, err := os.ReadFile(filepath.Join(r.gitDir, "shallow"))
+	cuts, err := readFile(filepath.Join(r.gitDir, "shallow"))
 	if err != nil {
 		return nil // hardly any repository has that file
 	}
@@ -96,7 +96,7 @@ func unfinished(c checkout, branch string) string {
 			continue
 		}
 		// A rebase detaches HEAD and moves its branch at its end.
-		rebased, _ := os.ReadFile(filepath.Join(path, "head-name"))
+		rebased, _ := readFile(filepath.Join(path, "head-name"))
 		if c.branch == "refs/heads/"+branch || strings.TrimSpace(string(rebased)) == "refs/heads/"+branch {
 			return what
 		}

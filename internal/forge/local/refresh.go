@@ -267,7 +267,7 @@ func (f *follower) cutShort(ctx context.Context, ch change, path string, size in
 	if size > int64(len(want)) {
 		return untouched, nil
 	}
-	have, err := os.ReadFile(path)
+	have, err := readFile(path)
 	if err != nil {
 		return untouched, nil //nolint:nilerr // read-tree will say what is wrong with it
 	}
@@ -307,7 +307,7 @@ func copyFile(from, to string) error {
 	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	content, err := os.ReadFile(from)
+	content, err := readFile(from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"orch/internal/forge"
 )
@@ -63,7 +65,7 @@ func (l *Local) open(location string) (*repository, error) {
 
 // mainRepository tells, where it can be told, what a linked work tree belongs to.
 func mainRepository(dotGit string) string {
-	content, err := os.ReadFile(dotGit)
+	content, err := readFile(dotGit)
 	if err != nil {
 		return ""
 	}
@@ -82,6 +84,19 @@ func isGitDir(dir string) bool {
 		}
 	}
 	return true
+}
+
+// readFile reads a file, and only a file: a pipe in its place would never end.
+func readFile(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, fmt.Errorf("%s is no file", path))
+	}
+	return io.ReadAll(file)
 }
 
 // branches has the short names of all branches, sorted.
@@ -192,7 +207,7 @@ func (l *Local) mainWorkTree(ctx context.Context, r *repository) (string, error)
 }
 
 func linkedGitDir(workTree string) (string, error) {
-	content, err := os.ReadFile(filepath.Join(workTree, ".git"))
+	content, err := readFile(filepath.Join(workTree, ".git"))
 	if err != nil {
 		return "", fmt.Errorf("read linked work tree: %w", err)
 	}
@@ -217,7 +232,7 @@ func (l *Local) target(ctx context.Context, r *repository, base string) (string,
 
 // commonDir is the git directory of the repository that a work tree's own git directory belongs to.
 func commonDir(gitDir string) string {
-	content, err := os.ReadFile(filepath.Join(gitDir, "commondir"))
+	content, err := readFile(filepath.Join(gitDir, "commondir"))
 	if err != nil {
 		return gitDir
 	}
