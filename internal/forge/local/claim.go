@@ -2,6 +2,8 @@ package local
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -118,6 +120,9 @@ func (l *Local) readClaim(ctx context.Context, r *repository, ref string) (claim
 // maxBehind is how many grants a database may have forgotten: a claim that is further ahead was never orch's.
 const maxBehind = 1 << 40
 
+// longestClaim is what a target may be called, in bytes, to have a claim by its name: file systems allow 255, and git adds .lock.
+const longestClaim = 250
+
 func notAClaim(ref string) error {
 	return problem(forge.CodeRefused, "if no orch works on that repository, remove that ref", "%s isn't a claim of orch's", ref)
 }
@@ -127,5 +132,10 @@ func claimRef(target string, c forge.Claim) (string, error) {
 	if !regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]*$`).MatchString(c.Owner) || c.Epoch <= 0 || target == "" {
 		return "", fmt.Errorf("%q can't claim %q with epoch %d", c.Owner, target, c.Epoch)
 	}
-	return claimPrefix + c.Owner + "/" + strings.NewReplacer("%", "%25", "/", "%2F").Replace(target), nil
+	name := strings.NewReplacer("%", "%25", "/", "%2F").Replace(target)
+	if len(name) > longestClaim {
+		sum := sha256.Sum256([]byte(target))
+		name = "%" + hex.EncodeToString(sum[:]) // no other target is called so
+	}
+	return claimPrefix + c.Owner + "/" + name, nil
 }

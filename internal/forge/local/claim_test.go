@@ -272,3 +272,27 @@ func TestClaimThatCantBeOneIsRefused(t *testing.T) {
 		t.Errorf("once it is removed: %v", err)
 	}
 }
+
+// A branch's name may be longer than that of a file.
+func TestClaimOnALongName(t *testing.T) {
+	t.Parallel()
+	f := setup(t, testgit.NewBare(t, map[string]string{"a": "1\n"}))
+	long := strings.Repeat("long-name/", 29) + "x"
+	f.target.Git("branch", "-q", long, "main")
+	for _, target := range []string{long, long + "y"} { // two of them are two
+		if err := f.claim(t, target, "one", 7); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := f.landing(f.commit(t, map[string]string{"a": "2\n"}))
+	l.Base, l.Claim = long, forge.Claim{Owner: "one", Epoch: 7}
+	if _, err := f.local.Land(t.Context(), f.repo, l); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.claim(t, long, "one", 6); !errors.Is(err, forge.ErrClaimed) {
+		t.Errorf("an older claim: %v", err)
+	}
+	if got := f.target.Git("for-each-ref", "--format=%(refname)", "refs/orch/gate"); len(strings.Fields(got)) != 2 {
+		t.Errorf("claims: %q", got)
+	}
+}
