@@ -1,8 +1,11 @@
 package app
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -11,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"orch/api"
+	"orch/internal/alert"
 )
 
 // crashes is how often whoever works on a job has to die before that is a crash loop.
@@ -31,7 +35,10 @@ func (n *night) judge() {
 		n.t.Errorf("an agent was started beside a living one for\n%s", twice)
 	}
 	n.judgeMain()
+	n.judgeReaps()
 	n.judgeReclaims()
+	n.judgeAlerts()
+	n.judgePanics()
 	n.judgeQueue()
 	n.container.end(unix.SIGTERM)
 	n.server.end(unix.SIGTERM)
@@ -162,6 +169,35 @@ func (n *night) judgeMain() {
 	}
 }
 
+// judgeReaps checks that each job that was taken from the dead was told, in full.
+func (n *night) judgeReaps() {
+	n.t.Helper()
+	reasons := map[string]int{}
+	told := n.told(reapedMessage)
+	for _, l := range told {
+		reasons[l.text("reason")+"\t"+l.text("outcome")]++
+		n.inFull(l, "job_id", "run_id", "task", "repo", "branch", "pid", "host", "kind", "reason")
+	}
+	n.within("jobs reaped", len(told), n.counter("reaped_total"))
+	newTable(n.t, counted("job reaped\toutcome\tlines", reasons))
+	given := map[string]int{}
+	for _, l := range n.told(givenMessage) {
+		given[l.text("reason")]++
+		n.inFull(l, "job_id", "run_id", "task", "repo", "branch", "pid", "host", "kind", "reason")
+	}
+	newTable(n.t, counted("job taken, its run is gone on with\tlines", given))
+}
+
+// inFull checks that a line is a warning with all of the keys.
+func (n *night) inFull(l line, keys ...string) {
+	n.t.Helper()
+	for _, key := range keys {
+		if _, there := l[key]; !there || l["level"] != "WARN" {
+			n.t.Errorf("told without %s: %v", key, l)
+		}
+	}
+}
+
 // judgeReclaims checks that each merge lease that was taken from its holder was told. Who dies, or loses the database's answer,
 // just then may have taken one and told nothing.
 func (n *night) judgeReclaims() {
@@ -171,11 +207,7 @@ func (n *night) judgeReclaims() {
 	for _, l := range told {
 		reasons[l.text("reason")]++
 		of[l.text("branch")]++
-		for _, key := range []string{"repo", "target", "branch", "pid", "host", "job_id", "run_id", "age_s"} {
-			if _, there := l[key]; !there || l["level"] != "WARN" {
-				n.t.Errorf("reclaim told without %s: %v", key, l)
-			}
-		}
+		n.inFull(l, "repo", "target", "branch", "pid", "host", "job_id", "run_id", "age_s")
 	}
 	n.within("merge leases reclaimed", len(told), n.counter("lease_reclaimed_total"))
 	for _, branch := range n.left {
@@ -212,7 +244,65 @@ func (n *night) judgeQueue() {
 	if len(q.Running) != 0 || len(q.Leases) != 0 || len(q.MergeQueue) != 0 || q.Tasks.Active != 0 {
 		n.t.Errorf("/queue shows running %v, leases %v, landings %v, %d active tasks", q.Running, q.Leases, q.MergeQueue, q.Tasks.Active)
 	}
-	if got, want := q.Tasks.LandedTotal, n.counter("landed_total"); int(got) != want {
-		n.t.Errorf("/queue shows %d landed, want %d", got, want)
+	for name, shown := range map[string]int64{
+		"landed_total": q.Tasks.LandedTotal, "reaped_total": q.Reaper.ReapedTotal, "lease_reclaimed_total": q.Reaper.LeaseReclaimedTotal,
+		"repaired_total": q.Reconcile.RepairedTotal,
+	} {
+		if want := n.counter(name); int(shown) != want {
+			n.t.Errorf("/queue shows %d as %s, want %d", shown, name, want)
+		}
 	}
+}
+
+// judgeAlerts checks that each alert that was due is a job, made with its cause, and that each of them has come to Telegram.
+func (n *night) judgeAlerts() {
+	n.t.Helper()
+	kinds, texts := map[string]int{}, map[string]int{}
+	for _, m := range n.bot.Messages() {
+		texts[m.Text]++
+	}
+	for _, args := range list(n, pgx.RowTo[[]byte], `select args from jobs where kind = 'alert.telegram' and state = 'succeeded'`) {
+		var a alert.Alert
+		if err := json.Unmarshal(args, &a); err != nil {
+			n.t.Fatal(err)
+		}
+		kinds[string(a.Kind)]++
+		if texts[a.Text(alert.MaxText)] == 0 {
+			n.t.Errorf("Telegram has no message of %s", args)
+		}
+	}
+	n.none("alerts that weren't sent", `select format('%s: %s %s', args, state, error_code) from jobs where kind like 'alert.%' and state <> 'succeeded'`)
+	if got, want := kinds[string(alert.LeaseReclaimed)], n.counter("lease_reclaimed_total"); got != want {
+		n.t.Errorf("%d alerts of reclaimed merge leases, want %d", got, want)
+	}
+	blocked := kinds[string(alert.TaskBlocked)] + kinds[string(alert.LandingParked)] + kinds[string(alert.JobReaped)]
+	if want := n.ask(`select count(*) from task_events where kind = 'blocked'`); blocked != want {
+		n.t.Errorf("%d alerts of tasks that are blocked, want %d", blocked, want)
+	}
+	newTable(n.t, counted("alert\tsent", kinds))
+	n.t.Logf("Telegram took %d messages, of %d tries", len(n.bot.Messages()), n.bot.Tries())
+}
+
+// judgePanics checks that each daemon that was made to panic did, and works again.
+func (n *night) judgePanics() {
+	n.t.Helper()
+	left, err := os.ReadDir(filepath.Join(n.dir, "panics"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	panicked := 0
+	for _, l := range n.told("recovered from a panic") {
+		if l.text("panic") != madeToPanic {
+			n.t.Errorf("a panic: %v", l)
+			continue
+		}
+		panicked++
+	}
+	n.within("daemons that panicked", panicked, n.faults["daemon panics"]-len(left))
+	var ready api.Readiness
+	n.until("everything is ready", func() bool {
+		var err error
+		ready, err = n.server.client.Readiness(n.t.Context())
+		return err == nil && ready.Status == "ready"
+	})
 }

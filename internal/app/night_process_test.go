@@ -18,9 +18,12 @@ import (
 
 // Of the reaper: its ticks, and what it says of each job that it takes.
 const (
-	theReaper     = serviceRecovery
-	reapedMessage = "job recovered from its worker"
+	theReaper     = serviceReaper
+	reapedMessage = "job reaped"
+	givenMessage  = "job taken from its worker, its run is gone on with"
 )
+
+const madeToPanic = "made to panic"
 
 // Where whoever follows an agent hangs: it knows that the agent lives, or how it ended, and does nothing more.
 const (
@@ -60,7 +63,7 @@ func (h haunted) tick(daemon string) {
 		panic(err)
 	}
 	if os.Remove(filepath.Join(h.dir, "panics", daemon)) == nil {
-		panic("made to panic")
+		panic(madeToPanic)
 	}
 }
 

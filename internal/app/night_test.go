@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"orch/api"
+	"orch/internal/alert/telegram/telegramtest"
 	"orch/internal/app/database"
 	"orch/internal/db"
 	"orch/internal/pgembed"
@@ -52,7 +54,7 @@ type night struct {
 	tasks   int
 	dice    *rand.Rand
 	self    process.Identity
-	bot     *telegram
+	bot     *telegramtest.Server
 
 	server    *serving // its database is its own
 	container *serving // a worker on the same data root, the first process of a pid namespace
@@ -76,7 +78,7 @@ type later struct {
 func newNight(t *testing.T) *night {
 	t.Helper()
 	n := &night{
-		stand: &stand{t: t, dir: testdb.Dir(t), root: "root"}, began: time.Now(), bot: newTelegram(t),
+		stand: &stand{t: t, dir: testdb.Dir(t), root: "root"}, began: time.Now(), bot: telegramtest.New(t),
 		seconds: time.Duration(number(t, "ORCH_NIGHT_SECONDS", nightSeconds)) * time.Second, tasks: 50,
 		faults: map[string]int{}, hits: map[uuid.UUID]string{},
 	}
@@ -92,8 +94,23 @@ func newNight(t *testing.T) *night {
 	}
 	t.Cleanup(func() { n.until("everything is gone", func() bool { return len(n.processes()) == 0 }) })
 	n.furnish()
+	n.bot.AnswerWith(refusals)
 	n.server, n.container = n.serveOn(), n.contain()
 	return n
+}
+
+// refusals are what the Bot API says instead of taking a message, now and then.
+func refusals(try int) *telegramtest.Answer {
+	var refusal telegramtest.Answer
+	switch {
+	case try%5 == 3:
+		refusal = telegramtest.Refusal(http.StatusTooManyRequests, "Too Many Requests: retry later", 1)
+	case try%7 == 6:
+		refusal = telegramtest.Answer{Status: http.StatusBadGateway, Body: "<html>"}
+	default:
+		return nil
+	}
+	return &refusal
 }
 
 // number is a variable of the tests' own.
@@ -140,7 +157,7 @@ agents:
 		"ORCH_KILL_GRACE_S=1", "ORCH_STOP_GRACE_S=2", "ORCH_MAX_CONCURRENCY=2", "ORCH_MIN_FREE_MB=0", "ORCH_POLL_S=0.2", "ORCH_HEARTBEAT_S=0.5",
 		fmt.Sprintf("ORCH_LEASE_TTL_S=%g", leaseOfNight.Seconds()), "ORCH_MERGE_LOCK_TIMEOUT_S=10",
 		"ORCH_REAPER_INTERVAL_S=1", "ORCH_RECONCILE_INTERVAL_S=1", "ORCH_SWEEP_EVERY_S=5",
-		"ORCH_TELEGRAM_BOT_TOKEN=" + botToken, "ORCH_TELEGRAM_CHAT_ID=" + botChat, "ORCH_TELEGRAM_API_URL=" + n.bot.url,
+		"ORCH_TELEGRAM_BOT_TOKEN=" + telegramtest.Token, "ORCH_TELEGRAM_CHAT_ID=" + telegramtest.Chat, "ORCH_TELEGRAM_API_URL=" + n.bot.URL,
 	}
 }
 
