@@ -62,4 +62,9 @@ sweep: ## kill and stop orch at each step of every kind of landing, and at each 
 	@scripts/setup
 	ORCH_SWEEP=all go test -v -timeout 60m -run 'EachPointOfALanding|EachRunOfGit' ./internal/app
 
-.PHONY: help setup build demo test lint format generate check bench stress chaos oracle sweep
+night: ## let a fault happen every few seconds for ten minutes, nobody watching, and measure how soon the dead are noticed
+	@scripts/setup
+	ORCH_NIGHT_SECONDS=$${ORCH_NIGHT_SECONDS:-600} ORCH_NIGHT_TICKS=1000 ORCH_NIGHT_TRIALS=50 \
+		go test -v -parallel 1 -timeout 60m -run 'NightOfFaults|LivingAgent|JobOfADeadAgent|JobsOfAKilledOrch' ./internal/app
+
+.PHONY: help setup build demo test lint format generate check bench stress chaos oracle sweep night

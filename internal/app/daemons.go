@@ -42,7 +42,13 @@ func (s *system) wireDaemons(ctx context.Context, opts Options, beat func(servic
 		Fresh:   max(cfg.Worker.LeaseTTL, 2*cfg.Worker.Heartbeat).Duration(),
 		Ceiling: (&ceiling{cfg: cfg, catalog: s.catalog, log: log}).now, Grace: 2*cfg.Worker.KillGrace.Duration() + time.Minute,
 		Describe: s.describe, OnReapTx: s.alerts.reapedTx, OnMassDeath: s.alerts.MassDeath,
-		Recover: s.runs.Recover, Hosts: s.hosts.Pass, NamespaceGone: s.others.Gone,
+		Recover: s.runs.Recover, NamespaceGone: s.others.Gone,
+		Hosts: func(ctx context.Context) error {
+			if opts.At != nil {
+				opts.At("reaper:ticked") // once a tick, where a beat comes with each part
+			}
+			return s.hosts.Pass(ctx)
+		},
 		Beat: func() { beat(serviceReaper) }, Counted: s.worker.CountReaped, Logger: log,
 	})
 	s.reconciler = reconcile.New(reconcile.Config{

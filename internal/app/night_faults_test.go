@@ -118,14 +118,14 @@ func (n *night) killPostgres() string {
 	return "pid " + first
 }
 
-// panicDaemon makes the next pass of one of the daemons panic, in whichever process it comes.
+// panicDaemon makes one of the daemons panic, in whichever process it gives its next sign of life.
 func (n *night) panicDaemon() string {
 	n.t.Helper()
-	ticks, err := os.ReadDir(filepath.Join(n.dir, "ticks"))
-	if err != nil || len(ticks) == 0 {
-		n.t.Fatalf("no daemon has told of a pass: %v", err)
+	beats, err := os.ReadDir(filepath.Join(n.dir, "beats"))
+	if err != nil || len(beats) == 0 {
+		n.t.Fatalf("no daemon lives: %v", err)
 	}
-	name := ticks[n.dice.IntN(len(ticks))].Name()
+	name := beats[n.dice.IntN(len(beats))].Name()
 	n.write(filepath.Join("panics", name), "")
 	return name
 }

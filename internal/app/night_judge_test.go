@@ -87,8 +87,8 @@ func (n *night) judgeTasks() {
 		}
 		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s", key, d.Task.State, reason, strings.Join(runs, ", ")))
 		switch {
-		case d.Task.State == api.TaskDone:
-		case d.Task.State == api.TaskBlocked && n.excused(d.Task.ID, reason):
+		case d.Task.State == api.TaskDone && key != asks && key != fails:
+		case d.Task.State == api.TaskBlocked && n.excused(d.Task.ID, key, reason):
 		default:
 			n.t.Errorf("%s is %s: %s %v", key, d.Task.State, reason, deref(d.Task.Reason))
 		}
@@ -105,12 +105,14 @@ func deref[T any](p *T) (v T) {
 }
 
 // excused says whether a task is rightly blocked for a reason.
-func (n *night) excused(id int64, reason string) bool {
+func (n *night) excused(id int64, key, reason string) bool {
 	n.t.Helper()
 	switch reason {
-	case "killed", "crashed":
+	case "needs_input":
+		return key == asks
+	case "killed", "crashed", "agent_failed":
 		return n.ask(`select count(*) from jobs j where task_id = $1 and state = 'failed' and error_code = $2 and max_attempts <= (
-			select count(*) from runs where job_id = j.id and purpose = 'agent' and outcome in ('killed', 'crashed'))`, id, reason) == 1
+			select count(*) from runs where job_id = j.id and purpose = 'agent' and outcome in ('killed', 'crashed', 'agent_failed'))`, id, reason) == 1
 	case "crash_loop":
 		return n.deaths+n.outages >= crashes
 	}
@@ -122,18 +124,22 @@ func (n *night) judgeRuns() {
 	n.t.Helper()
 	type end struct {
 		ID      uuid.UUID
+		Task    string
 		Purpose string
 		Outcome string
 		Error   string
 	}
 	ends := map[string]int{}
-	for _, run := range list(n, pgx.RowToStructByPos[end], `select id, purpose, outcome, error from runs`) {
+	for _, run := range list(n, pgx.RowToStructByPos[end], `
+		select r.id, t.key, purpose, outcome, r.error from runs r join tasks t on t.id = r.task_id`) {
 		ends[run.Purpose+"\t"+run.Outcome]++
 		isTrue := map[string]bool{
 			"ok":            true,
 			"killed":        n.hits[run.ID] == "agent killed",
 			"crashed":       n.hits[run.ID] == "shim killed",
 			"interrupted":   n.hits[run.ID] == "namespace gone",
+			"needs_input":   run.Task == asks,
+			"agent_failed":  run.Task == fails,
 			"never_started": n.deaths+n.outages > 0,
 		}[run.Outcome]
 		if !isTrue {

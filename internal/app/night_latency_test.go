@@ -31,7 +31,7 @@ func spread(name string, took []time.Duration) string {
 // trials is how often something is measured. Times are printed and not judged: they are the machine's as well.
 func trials(t *testing.T) int {
 	t.Helper()
-	return number(t, "ORCH_NIGHT_TRIALS", 2)
+	return number(t, "ORCH_NIGHT_TRIALS", 1)
 }
 
 // Whatever dies of an agent's run, and whoever should have noticed, its job is queued again.

@@ -23,7 +23,7 @@ func TestLivingAgentWhoseMonitorDiesAllTheTimeIsNeverReaped(t *testing.T) {
 	key := srv.add()
 	run := srv.working(key)
 	total, lives := number(t, "ORCH_NIGHT_TICKS", 150), 0
-	ticks := func() int { return len(s.file("ticks/" + theReaper)) }
+	ticks := func() int { return len(s.file("ticks")) }
 	begun := ticks()
 	for ticks()-begun < total {
 		before := ticks()

@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// Of the reaper: its ticks, and what it says of each job that it takes.
+// What the reaper says of each job that it takes, and where a tick of it ends.
 const (
-	theReaper     = serviceReaper
+	reaperTicked  = "reaper:ticked"
 	reapedMessage = "job reaped"
 	givenMessage  = "job taken from its worker, its run is gone on with"
 )
@@ -33,8 +33,9 @@ const (
 
 // haunted is a process's side of a night: it meets what is laid out for it in a directory.
 //
-//	ticks/NAME    a byte for each pass that the daemon has begun, in whatever process
-//	panics/NAME   the next pass of that daemon panics, and the file is gone
+//	ticks         a byte for each tick of the reaper, in whatever process
+//	beats/NAME    daemons that have given a sign of life
+//	panics/NAME   that daemon panics at its next one, and the file is gone
 //	hang          holds a point: the next one to come there hangs. The file becomes hanging, holds its pid, and ends it when
 //	              it goes
 type haunted struct{ dir string }
@@ -46,24 +47,28 @@ func runAtNight(orch func(context.Context, Options) error, dir string) int {
 
 func (h haunted) at(point string) {
 	if daemon, is := strings.CutPrefix(point, "tick:"); is {
-		h.tick(daemon)
+		h.note(filepath.Join("beats", daemon))
+		if os.Remove(filepath.Join(h.dir, "panics", daemon)) == nil {
+			panic(madeToPanic)
+		}
+	}
+	if point == reaperTicked {
+		h.note("ticks")
 	}
 	if point == hangsFollowing || point == hangsAtTheEnd {
 		h.hang(point)
 	}
 }
 
-func (h haunted) tick(daemon string) {
-	count, err := os.OpenFile(filepath.Join(h.dir, "ticks", daemon), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+// note adds a byte to a file.
+func (h haunted) note(name string) {
+	count, err := os.OpenFile(filepath.Join(h.dir, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err == nil {
 		_, err = count.WriteString(".")
 		err = errors.Join(err, count.Close())
 	}
 	if err != nil {
 		panic(err)
-	}
-	if os.Remove(filepath.Join(h.dir, "panics", daemon)) == nil {
-		panic(madeToPanic)
 	}
 }
 
@@ -87,7 +92,7 @@ func (h haunted) hang(point string) {
 // furnishNight lays out what processes at night look for.
 func (s *stand) furnishNight() {
 	s.t.Helper()
-	for _, dir := range []string{"ticks", "panics"} {
+	for _, dir := range []string{"beats", "panics"} {
 		if err := os.Mkdir(filepath.Join(s.dir, dir), 0o755); err != nil {
 			s.t.Fatal(err)
 		}

@@ -29,14 +29,18 @@ import (
 )
 
 const (
-	nightSeconds = 60
+	nightSeconds = 45
 	longNight    = 300 // seconds from which on it has all its tasks
+
+	// Two tasks come to nothing by themselves: the agent of one asks, that of the other fails.
+	asks, fails  = "app-2", "app-4"
 	leaseOfNight = 3 * time.Second
 )
 
 // A night alone: agents, shims, orch, its database and its daemons die or stop all along, one fault every few seconds, and
 // nobody watches. At its end every task is done, or blocked for a reason that is true, nothing is held, nothing runs, and
-// whatever was taken from the dead was told. ORCH_NIGHT_SECONDS makes it longer, ORCH_NIGHT_SEED repeats its choices.
+// whatever was taken from the dead was told. ORCH_NIGHT_SECONDS makes it longer, ORCH_NIGHT_SEED repeats its
+// choices.
 func TestNightOfFaultsEndsEveryTaskWithItsTrueReason(t *testing.T) {
 	t.Parallel()
 	n := newNight(t)
@@ -139,6 +143,10 @@ func (n *night) furnish() {
 	n.write("agent.sh", `D=`+n.dir+`
 exec 9> "$D/alive/$ORCH_TASK"
 flock -n 9 || echo "$ORCH_TASK" >> "$D/twice"
+case $ORCH_TASK in
+`+asks+`) echo '{"orch":{"status":"needs_input","question":"Which one?"}}'; exit ;;
+`+fails+`) exit 3 ;;
+esac
 i=0
 while [ $i -lt `+strconv.Itoa(steps)+` ]; do i=$((i + 1)); echo "step $i"; sleep 0.1; done
 [ -e "$ORCH_TASK" ] || { echo "$ORCH_TASK" > "$ORCH_TASK" && git add . && git commit -qm "Do $ORCH_TASK"; }
