@@ -128,14 +128,9 @@ func (r *Reaper) tellTx(ctx context.Context, tx pgx.Tx, reaped Reaped) error {
 	if err := queue.AddCounterTx(ctx, tx, CounterReaped, 1); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, `insert into latest (name, at, data) values ($1, clock_timestamp(), $2)
-on conflict (name) do update set at = excluded.at, data = excluded.data`, LatestReaped, latest{
+	return queue.SetLatestTx(ctx, tx, LatestReaped, latest{
 		JobID: reaped.JobID, RunID: reaped.RunID, Kind: reaped.Kind, Agent: orNil(reaped.Agent), Outcome: reaped.Outcome, Reason: reaped.Reason,
 	})
-	if err != nil {
-		return fmt.Errorf("note the last reaped job: %w", err)
-	}
-	return nil
 }
 
 // latest is what GET /queue shows of the last one.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"orch/internal/process"
+	"orch/internal/reaper"
 )
 
 // A living agent's monitor is killed again and again, in each way that a monitor can die, over a thousand ticks.
@@ -13,7 +14,7 @@ func TestLivingAgentIsNeverReapedHoweverOftenItsMonitorDies(t *testing.T) {
 	gone := w.worker(dead(t))
 	living := w.worker()
 	j := w.agentJob(gone)
-	r := w.reaper()
+	r := w.reaper(func(c *reaper.Config) { c.Recover = nil }) // which leaves alone what lives
 	for n := range 1000 {
 		w.tick(r, 1)
 		job, err := w.queue.Get(t.Context(), j.id)
@@ -30,7 +31,6 @@ func TestLivingAgentIsNeverReapedHoweverOftenItsMonitorDies(t *testing.T) {
 			w.claim(living)
 			w.expire(j.id) // stopped, and past its lease
 		}
-		w.exec(`update jobs set phase = 'following' where id = $1`, j.id)
 	}
 	j.agentIs(process.Alive)
 	w.runIs(j.run, "running")

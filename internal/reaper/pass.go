@@ -18,7 +18,7 @@ import (
 
 const (
 	// page is how many running jobs are looked at together.
-	page = 500
+	page = 1000
 	// ending is how many runs are ended at the same time.
 	ending = 8
 	// phaseFollowing is the phase of a job whose handler waits for its run.
@@ -133,8 +133,8 @@ type found struct {
 	sight agent.Sight // zero when no run pins it, or none was seen
 }
 
-// jobs is the pass over running jobs. What takes time comes last, some at once.
-func (r *Reaper) jobs(ctx context.Context) error {
+// jobs is the pass over running jobs. What takes time it leaves for later.
+func (r *Reaper) jobs(ctx context.Context) (slow []func() error, err error) {
 	ceiling, gone := r.maxRunning(ctx), r.namespaces()
 	holder := once(func(w queue.Worker) process.Verdict {
 		verdict := r.holder(w)
@@ -143,8 +143,7 @@ func (r *Reaper) jobs(ctx context.Context) error {
 		}
 		return verdict
 	})
-	var slow []func() error
-	err := r.walk(ctx, func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) {
+	err = r.walk(ctx, func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) {
 		sights, unseen := r.seem(ctx, runsOf(jobs))
 		for _, s := range jobs {
 			each(s, func() error {
@@ -164,9 +163,7 @@ func (r *Reaper) jobs(ctx context.Context) error {
 			each(jobs[0], func() error { return unseen })
 		}
 	})
-	failed := errorList{err}
-	failed.add(r.together(ctx, slow))
-	return failed.join()
+	return slow, err
 }
 
 // runsOf lists the runs that pin jobs.

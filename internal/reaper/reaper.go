@@ -83,7 +83,9 @@ type Config struct {
 	// Beat is called when the reaper has got further, Counted with the number of jobs that were taken.
 	Beat    func()
 	Counted func(n int)
-	Logger  *slog.Logger // nil = silent
+	// OnTick is called by Run before each tick, outside of all guards, for tests that have the daemon die there.
+	OnTick func()
+	Logger *slog.Logger // nil = silent
 }
 
 // Snapshot is how the reaper is.
@@ -91,7 +93,7 @@ type Snapshot struct {
 	Enabled    bool
 	Interval   time.Duration
 	DeadTicks  int
-	MaxRunning time.Duration // the ceiling of what has no longer one of its own; zero: none
+	MaxRunning time.Duration // the ceiling of what has no longer one of its own; zero: none, or before the first tick
 	LastRun    time.Time     // end of the last tick; zero before the first
 	Suspects   int           // running jobs that looked dead or couldn't be judged then
 	LastError  string        // code of what went wrong in it; empty when nothing did
@@ -138,6 +140,9 @@ func New(cfg Config) *Reaper {
 	if cfg.Beat == nil {
 		cfg.Beat = func() {}
 	}
+	if cfg.OnTick == nil {
+		cfg.OnTick = func() {}
+	}
 	return &Reaper{cfg: cfg, log: cfg.Logger, codes: map[string]string{}}
 }
 
@@ -145,6 +150,7 @@ func New(cfg Config) *Reaper {
 const (
 	partFirst     = "dead_workers"
 	partJobs      = "jobs"
+	partEnds      = "ends"
 	partRuns      = "runs"
 	partWorkers   = "workers"
 	partHosts     = "hosts"
@@ -163,6 +169,7 @@ func (r *Reaper) Run(ctx context.Context, ready func()) error {
 	ticker := time.NewTicker(r.cfg.Interval)
 	defer ticker.Stop()
 	for {
+		r.cfg.OnTick()
 		_ = r.Tick(ctx)
 		select {
 		case <-ctx.Done():
@@ -182,16 +189,18 @@ func (r *Reaper) FirstTick(ctx context.Context) error {
 func (r *Reaper) Tick(ctx context.Context) error {
 	r.ticking.Lock()
 	defer r.ticking.Unlock()
+	var slow []func() error
 	parts := []struct {
 		name string
 		do   func(context.Context) error
 	}{
-		{partJobs, r.jobs},
+		{partJobs, func(ctx context.Context) (err error) { slow, err = r.jobs(ctx); return err }},
 		{partWorkers, r.workers},
-		{partMassDeath, r.massDeath},
+		{partReclaim, r.cfg.Reclaim}, // after the jobs: whoever held a lease is in line again
+		{partHosts, r.cfg.Hosts},     // which wants its pace
+		{partEnds, func(ctx context.Context) error { return r.together(ctx, slow) }},
 		{partRuns, r.cfg.Recover},
-		{partReclaim, r.cfg.Reclaim},
-		{partHosts, r.cfg.Hosts},
+		{partMassDeath, r.massDeath},
 	}
 	var failed errorList
 	for _, p := range parts {
@@ -234,7 +243,7 @@ func (r *Reaper) Snapshot() Snapshot {
 		Enabled: !r.cfg.Off, Interval: r.cfg.Interval, DeadTicks: r.cfg.DeadTicks, MaxRunning: r.ceiling, LastRun: r.lastRun,
 		Suspects: r.suspects.suspected(), MassDeath: r.opened,
 	}
-	for _, name := range []string{partJobs, partFirst, partRuns, partWorkers, partHosts, partReclaim, partMassDeath} {
+	for _, name := range []string{partJobs, partFirst, partEnds, partRuns, partWorkers, partHosts, partReclaim, partMassDeath} {
 		if code := r.codes[name]; code != "" {
 			s.LastError = code
 			break

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 }
 
 // waiting is a program that ends when somebody tells it to.
-const waiting = `echo $$ > pid; until [ -e go ]; do sleep 0.01; done; exit 5`
+const waiting = `read word < go; exit 5`
 
 // world is a database, and a data root with real runs in it.
 type world struct {
@@ -298,6 +298,9 @@ func (w *world) agentJob(worker queue.Worker, change ...func(*agent.Program)) *a
 	j := &agentJob{w: w, task: w.task(), work: w.t.TempDir()}
 	j.lease = w.claim(worker)
 	j.id = j.lease.Job().ID
+	if err := unix.Mkfifo(filepath.Join(j.work, "go"), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
 	j.start(j.lease, change...)
 	return j
 }
@@ -352,7 +355,12 @@ func (j *agentJob) request(change ...func(*agent.Program)) agent.Request {
 // letGo has the program end by itself.
 func (j *agentJob) letGo() {
 	j.w.t.Helper()
-	if err := os.WriteFile(filepath.Join(j.work, "go"), nil, 0o600); err != nil {
+	word, err := os.OpenFile(filepath.Join(j.work, "go"), os.O_RDWR, 0) // waits for no reader
+	if err == nil {
+		_, err = word.WriteString("go\n")
+		defer word.Close()
+	}
+	if err != nil {
 		j.w.t.Fatal(err)
 	}
 	runtest.Wait(j.w.t, j.shim)
