@@ -121,14 +121,5 @@ func (o *Outbox) Probe(ctx context.Context) (Health, error) {
 // NoteSent says how the channel's last message went: code is why it didn't get through, "" when it did. It is written in a
 // transaction of the job's own, so a late sender changes nothing.
 func NoteSent(ctx context.Context, l *queue.Lease, channel, code string) error {
-	data, err := json.Marshal(last{Error: code})
-	if err != nil {
-		return fmt.Errorf("note how an alert went: %w", err)
-	}
-	return l.Tx(ctx, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `insert into latest (name, data) values ($1, $2)
-			on conflict (name) do update set at = clock_timestamp(), data = excluded.data`,
-			lastOf(channel), json.RawMessage(data))
-		return err
-	})
+	return l.Tx(ctx, func(tx pgx.Tx) error { return queue.SetLatestTx(ctx, tx, lastOf(channel), last{Error: code}) })
 }

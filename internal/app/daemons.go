@@ -104,10 +104,7 @@ func (s *server) watchers() []lifespan.Service {
 			Interval: s.cfg.Reconcile.Interval.Duration(), Disabled: !bool(s.cfg.Reconcile.Enabled),
 		},
 		{Name: serviceMetrics, Stage: stageReconcile, Run: s.runMetrics, StopTimeout: 10 * time.Second, Interval: metricsEvery},
-		{
-			Name: serviceAlertWatch, Stage: stageReconcile, Run: s.runAlertWatch, StopTimeout: 10 * time.Second, Interval: alertWatchEvery,
-			Disabled: !s.cfg.Alert.Telegram(),
-		},
+		{Name: serviceAlertWatch, Stage: stageReconcile, Run: s.runAlertWatch, StopTimeout: 10 * time.Second, Interval: alertWatchEvery},
 	}
 }
 

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -179,15 +178,6 @@ func (r *Reconciler) noted(name string, s subject) task.Within {
 		if err := queue.AddCounterTx(ctx, tx, CounterRepaired, 1); err != nil {
 			return fmt.Errorf("count repair: %w", err)
 		}
-		data, err := json.Marshal(Repaired{Repair: name, Task: s.Key, Repo: s.Repo})
-		if err != nil {
-			return fmt.Errorf("note repair: %w", err)
-		}
-		_, err = tx.Exec(ctx, `insert into latest (name, at, data) values ($1, clock_timestamp(), $2)
-			on conflict (name) do update set at = excluded.at, data = excluded.data`, LatestRepaired, json.RawMessage(data))
-		if err != nil {
-			return fmt.Errorf("note repair: %w", err)
-		}
-		return nil
+		return queue.SetLatestTx(ctx, tx, LatestRepaired, Repaired{Repair: name, Task: s.Key, Repo: s.Repo})
 	}
 }

@@ -9,18 +9,8 @@ import (
 	"orch/api"
 	"orch/internal/lifespan"
 	"orch/internal/queue"
-)
-
-// Names under which the newest repair and the last job that was taken from its worker are kept.
-const (
-	LastReaped   = "last_reaped"
-	LastRepaired = "last_repaired"
-)
-
-// Counters of the daemons, kept since the database was made.
-const (
-	CounterReaped   = "reaped_total"
-	CounterRepaired = "repaired_total"
+	"orch/internal/reaper"
+	"orch/internal/reconcile"
 )
 
 // Daemon is a service that looks at something again and again.
@@ -53,21 +43,21 @@ func (a Snapshot) fillDaemons(ctx context.Context, q *api.Queue) error {
 	status, last := a.Reaper.shown()
 	r.Enabled, r.Status, r.Restarts, r.LastError, r.LastRunTS = status.Enabled, statusOf(status.State), int64(status.Restarts), last.code, last.at
 	r.IntervalS, r.DeadTicks, r.MaxRunningS = a.Reaper.Interval.Seconds(), a.Reaper.DeadTicks, a.Reaper.MaxRunning(ctx).Seconds()
-	r.ReapedTotal, r.Suspects = totals[CounterReaped], int64(a.Reaper.Suspects())
-	if r.LastReaped, err = newest[api.QueueReaped](latest, LastReaped); err != nil {
+	r.ReapedTotal, r.Suspects = totals[reaper.CounterReaped], int64(a.Reaper.Suspects())
+	if r.LastReaped, err = newest[api.QueueReaped](latest, reaper.LatestReaped); err != nil {
 		return err
 	}
 	if r.LastReaped != nil {
-		r.LastReaped.At = latest[LastReaped].At.UTC()
+		r.LastReaped.At = latest[reaper.LatestReaped].At.UTC()
 	}
 	status, last = a.Reconcile.shown()
 	c.Enabled, c.Status, c.Restarts, c.LastError, c.LastRunTS = status.Enabled, statusOf(status.State), int64(status.Restarts), last.code, last.at
-	c.IntervalS, c.RepairedTotal = a.Reconcile.Interval.Seconds(), totals[CounterRepaired]
-	if c.LastRepaired, err = newest[api.QueueRepaired](latest, LastRepaired); err != nil {
+	c.IntervalS, c.RepairedTotal = a.Reconcile.Interval.Seconds(), totals[reconcile.CounterRepaired]
+	if c.LastRepaired, err = newest[api.QueueRepaired](latest, reconcile.LatestRepaired); err != nil {
 		return err
 	}
 	if c.LastRepaired != nil {
-		c.LastRepaired.At = latest[LastRepaired].At.UTC()
+		c.LastRepaired.At = latest[reconcile.LatestRepaired].At.UTC()
 	}
 	q.Alerts, err = a.Alerts(ctx)
 	return err
