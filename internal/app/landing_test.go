@@ -8,13 +8,9 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/merge"
-	"orch/internal/queue"
 	"orch/internal/task"
-	"orch/internal/task/flow"
-	"orch/internal/testdb"
 )
 
 // What landed while its task was taken elsewhere is told; the task stays where it is.
@@ -81,30 +77,5 @@ func TestLandingOfATaskThatMovedOnIsTold(t *testing.T) {
 	landed("abc") // nothing new
 	if log.Len() > 0 {
 		t.Errorf("told again: %s", log.String())
-	}
-}
-
-// waitingTask is a system with one task of the repository app, whose job has been due for two minutes.
-func waitingTask(t *testing.T) (*system, *pgxpool.Pool, task.Task) {
-	t.Helper()
-	pool := testdb.New(t)
-	pipeline := flow.Short("default", "coder", "true")
-	tasks, err := task.NewStore(pool, task.StoreConfig{Pipelines: task.Pipelines{pipeline}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &system{pool: pool, queue: queue.New(pool, queue.Config{}), tasks: tasks, log: slog.New(slog.DiscardHandler)}
-	created, err := tasks.Create(t.Context(), task.Add{Repo: "app", Location: "/srv/app", Title: "T", Source: "cli", Pipeline: "default", BaseBranch: "main"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	change(t, pool, `update jobs set repo = 'app', run_at = clock_timestamp() - interval '2 minutes'`)
-	return s, pool, created
-}
-
-func change(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatal(err)
 	}
 }
