@@ -228,13 +228,16 @@ func (a *Alerts) tell(ctx context.Context, told alert.Alert) {
 	sending, cancel := context.WithTimeout(ctx, directTimeout)
 	defer cancel()
 	if err := a.cfg.Direct(sending, told); err != nil {
+		a.mu.Lock()
+		delete(a.direct, directKey(told)) // the next time it is tried again
+		a.mu.Unlock()
 		a.log.ErrorContext(ctx, "alert neither enqueued nor sent", slog.String("kind", string(told.Kind)), slog.Any("error", err))
 	}
 }
 
 // firstDirect keeps to the Quiet of alerts that the database can't remember.
 func (a *Alerts) firstDirect(told alert.Alert) bool {
-	key := string(told.Kind) + ":" + told.Key
+	key := directKey(told)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if at, was := a.direct[key]; was && time.Since(at) < told.Quiet {
@@ -243,6 +246,8 @@ func (a *Alerts) firstDirect(told alert.Alert) bool {
 	a.direct[key] = time.Now()
 	return true
 }
+
+func directKey(told alert.Alert) string { return string(told.Kind) + ":" + told.Key }
 
 // movesTask says whether the task of a job of that kind stands still without it.
 func movesTask(kind string) bool { return kind == task.KindStage || kind == task.KindMerge }
