@@ -80,9 +80,9 @@ order by finished_at, id limit @limit`
 
 	// settledSQL is the moment before which no row will end any more: whoever is about to end one has begun before its
 	// transaction writes. That a transaction writes shows a little after it has read the clock, and not to other roles: hence
-	// the two seconds.
+	// the two seconds. The settings pin what follows to the order of the indexes.
 	settledSQL = `
-select set_config('enable_seqscan', 'off', true), greatest(clock_timestamp() - interval '2 minutes', least(
+select set_config('enable_seqscan', 'off', true) || set_config('enable_sort', 'off', true), greatest(clock_timestamp() - interval '2 minutes', least(
 	clock_timestamp() - interval '2 seconds',
 	(select min(xact_start) from pg_stat_activity
 	 where datname = current_database() and backend_xid is not null and pid <> pg_backend_pid()))) as until`
