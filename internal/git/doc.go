@@ -13,6 +13,8 @@
 //	refs/orch/offered/head/KEY   what it has of such heads, likewise
 //	refs/orch/offered/land/KEY   what it has of such commits, likewise
 //
+// The reflogs of refs/remotes/origin/ tell where branches were at each Fetch, so that what was taken back is known (ForkPoint).
+//
 // Nothing collects garbage in a mirror: workspaces, checkouts and views borrow its objects, also such as no ref has yet.
 //
 // # Crashes
