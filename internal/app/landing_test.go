@@ -11,6 +11,7 @@ import (
 
 	"orch/internal/merge"
 	"orch/internal/task"
+	"orch/internal/testdb"
 )
 
 // What landed while its task was taken elsewhere is told; the task stays where it is.
