@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -10,8 +9,8 @@ import (
 	"orch/internal/alert"
 	"orch/internal/alert/telegram"
 	"orch/internal/app/alerts"
-	"orch/internal/config"
 	"orch/internal/db"
+	"orch/internal/process/redact"
 	"orch/internal/queue"
 	"orch/internal/reaper"
 )
@@ -31,7 +30,7 @@ func (s *system) wireAlerts(opts Options) error {
 	told := &alerting{}
 	if cfg.Alert.Telegram() {
 		sender, err := telegram.New(telegram.Config{
-			Token: cfg.Alert.Token.Reveal(), ChatID: cfg.Alert.ChatID, ServerURL: cfg.Alert.APIURL, Redact: redactor(cfg.Secrets()),
+			Token: cfg.Alert.Token.Reveal(), ChatID: cfg.Alert.ChatID, ServerURL: cfg.Alert.APIURL, Redact: redact.NewSet(secretsOf(cfg)).String,
 		})
 		if err != nil {
 			return err
@@ -47,20 +46,6 @@ func (s *system) wireAlerts(opts Options) error {
 	})
 	s.alerts = told
 	return nil
-}
-
-// shortestSecret is what could be in a text by chance if it were shorter.
-const shortestSecret = 6
-
-// redactor puts the names of secrets where their values are in a text.
-func redactor(secrets []config.Revealed) func(string) string {
-	var pairs []string
-	for _, s := range secrets {
-		if len(s.Value) >= shortestSecret {
-			pairs = append(pairs, s.Value, "["+s.Variable+"]")
-		}
-	}
-	return strings.NewReplacer(pairs...).Replace
 }
 
 // direct sends past the queue; nil without a channel.

@@ -11,6 +11,7 @@ import (
 
 	"orch/internal/merge"
 	"orch/internal/task"
+	"orch/internal/task/flow"
 	"orch/internal/testdb"
 )
 

@@ -23,6 +23,7 @@ import (
 	"orch/internal/app/place"
 	"orch/internal/app/roster"
 	"orch/internal/app/view"
+	"orch/internal/config"
 	"orch/internal/db"
 	"orch/internal/forge"
 	"orch/internal/forge/local"
@@ -144,16 +145,12 @@ func (s *system) wireRuns(opts Options) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	var secrets []process.Secret
-	for _, revealed := range cfg.Secrets() {
-		secrets = append(secrets, process.Secret{Name: revealed.Variable, Value: revealed.Value})
-	}
 	space := &room{dirs: []string{s.root.RunsDir(), s.root.WorkspacesDir()}, least: cfg.Disk.MinFree.Bytes(), log: log}
 	s.others = namespace.New(namespace.Config{Pool: s.pool, Others: s.root.Others, Silence: leasesOfSilence * cfg.Worker.LeaseTTL.Duration()})
 	orphan, dead := cfg.Runs.OrphanGrace.Duration(), cfg.Runs.HostDead.Duration()
 	s.runs, err = agent.New(agent.Config{
 		Pool: s.pool, Dir: s.root.RunsDir(), RootID: s.root.ID(), Self: s.self, Shim: []string{program, "shim"},
-		HomesDir: s.root.HomesDir(), Secrets: secrets, KillGrace: cfg.Worker.KillGrace.Duration(),
+		HomesDir: s.root.HomesDir(), Secrets: secretsOf(cfg), KillGrace: cfg.Worker.KillGrace.Duration(),
 		StartWithin: min(15*time.Second, cfg.Worker.LeaseTTL.Duration()/2), ListenEvery: cfg.Worker.Heartbeat.Duration() / 3,
 		LookEvery:   cfg.Reaper.Interval.Duration() / 2, // looks of handlers in between count as one with the reaper's
 		OrphanGrace: orphan, OrphanPatience: max(dead-orphan-2*cfg.Worker.KillGrace.Duration(), 0), LogCap: cfg.Runs.LogCap.Bytes(),
@@ -167,6 +164,15 @@ func (s *system) wireRuns(opts Options) error {
 		Pool: s.pool, Runner: commands{s.runs, s.places, s.tasks}, Logger: log, ConsumeTx: ledger.ConsumeTx,
 	})
 	return nil
+}
+
+// secretsOf are the values that orch itself was given and keeps nowhere.
+func secretsOf(cfg *config.Config) []process.Secret {
+	var secrets []process.Secret
+	for _, revealed := range cfg.Secrets() {
+		secrets = append(secrets, process.Secret{Name: revealed.Variable, Value: revealed.Value})
+	}
+	return secrets
 }
 
 func (s *system) wireWorker(ctx context.Context, opts Options, beat func(service string)) error {
