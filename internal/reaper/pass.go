@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ const (
 
 // walk looks at all running jobs page by page, the oldest first, each for itself: an error with one, or its panic, keeps no
 // other waiting. A database that can't be asked ends it.
-func (r *Reaper) walk(ctx context.Context, look func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error))) error {
+func (r *Reaper) walk(ctx context.Context, look func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) error) error {
 	var failed errorList
 	for after := int64(0); ; {
 		jobs, err := r.cfg.Queue.RunningPage(ctx, after, page)
@@ -38,7 +39,7 @@ func (r *Reaper) walk(ctx context.Context, look func(ctx context.Context, jobs [
 			return failed.join()
 		}
 		away := false
-		look(ctx, jobs, func(s queue.Seen, do func() error) {
+		failed.add(look(ctx, jobs, func(s queue.Seen, do func() error) {
 			if away || ctx.Err() != nil {
 				return
 			}
@@ -47,7 +48,7 @@ func (r *Reaper) walk(ctx context.Context, look func(ctx context.Context, jobs [
 				failed.add(fmt.Errorf("job %d: %w", s.ID, err))
 				away = db.Unreachable(err)
 			}
-		})
+		}))
 		r.cfg.Beat()
 		if away || ctx.Err() != nil || len(jobs) < page {
 			return failed.join()
@@ -59,7 +60,7 @@ func (r *Reaper) walk(ctx context.Context, look func(ctx context.Context, jobs [
 // first is the part of FirstTick.
 func (r *Reaper) first(ctx context.Context) error {
 	gone, holder := map[uuid.UUID]bool{}, once(r.holder)
-	err := r.walk(ctx, func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) {
+	err := r.walk(ctx, func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) error {
 		for _, s := range jobs {
 			each(s, func() error {
 				if r.cfg.Off && s.Worker.RootID != r.cfg.RootID || holder(s.Worker) != process.Dead {
@@ -76,6 +77,7 @@ func (r *Reaper) first(ctx context.Context) error {
 				return r.take(ctx, found{Seen: s, life: life}, Verdict{Release, ReasonWorkerDead, false})
 			})
 		}
+		return nil
 	})
 	failed := errorList{err}
 	for id := range gone {
@@ -143,7 +145,7 @@ func (r *Reaper) jobs(ctx context.Context) (slow []func() error, err error) {
 		}
 		return verdict
 	})
-	err = r.walk(ctx, func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) {
+	err = r.walk(ctx, func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) error {
 		sights, unseen := r.seem(ctx, runsOf(jobs))
 		for _, s := range jobs {
 			each(s, func() error {
@@ -159,9 +161,7 @@ func (r *Reaper) jobs(ctx context.Context) (slow []func() error, err error) {
 				return nil
 			})
 		}
-		if unseen != nil && len(jobs) > 0 {
-			each(jobs[0], func() error { return unseen })
-		}
+		return unseen
 	})
 	return slow, err
 }
@@ -195,10 +195,11 @@ func (r *Reaper) seem(ctx context.Context, ids []uuid.UUID) (sights map[uuid.UUI
 	all, failed := map[uuid.UUID]agent.Sight{}, errorList{}
 	for _, id := range ids {
 		err := look([]uuid.UUID{id})
-		failed.add(err)
 		if err == nil {
-			all[id] = sights[id]
+			maps.Copy(all, sights)
+			continue
 		}
+		failed.add(fmt.Errorf("run %s: %w", id, err))
 		if db.Unreachable(err) {
 			break
 		}
