@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -159,6 +160,12 @@ func (n *night) leaveLeaseOfDead() string {
 // as it takes others to find the lease without one.
 func (n *night) reapHolder() string {
 	n.t.Helper()
+	const held = `select count(*) from merge_leases l join jobs j on j.id = l.job_id and j.epoch = l.job_epoch and j.state = 'running'`
+	ticker := time.NewTicker(50 * time.Millisecond) // few are for long
+	defer ticker.Stop()
+	for end := time.Now().Add(2 * time.Second); n.ask(held) == 0 && time.Now().Before(end); {
+		<-ticker.C
+	}
 	taken := list(n, pgx.RowTo[string], `
 		with held as (select j.id from merge_leases l join jobs j on j.id = l.job_id and j.epoch = l.job_epoch and j.state = 'running' for update of j)
 		update jobs set state = 'queued', worker_id = null, lease_expires_at = null, heartbeat_at = null, boot_id = null, pid = null, pid_started_at = null,

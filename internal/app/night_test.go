@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -138,7 +139,7 @@ func (n *night) furnish() {
 	if err := os.Mkdir(filepath.Join(n.dir, "alive"), 0o755); err != nil {
 		n.t.Fatal(err)
 	}
-	const slots, share, second = 4, 0.4, 10
+	const slots, share, second = 4, 0.5, 10
 	steps := int(n.seconds.Seconds()*slots/float64(n.tasks)*share*second) + 1
 	n.write("agent.sh", `D=`+n.dir+`
 exec 9> "$D/alive/$ORCH_TASK"
@@ -203,13 +204,18 @@ func (n *night) haunt() {
 		if len(deck) == 0 {
 			deck = n.shuffled()
 		}
-		for i, f := range deck { // the first that finds somebody to hit
-			if what := f.do(n); what != "" {
+		next := slices.IndexFunc(deck, func(f fault) bool {
+			what := f.do(n)
+			if what != "" {
 				n.faults[f.name]++
 				n.t.Logf("%5.1f s: %s: %s", time.Since(n.began).Seconds(), f.name, what)
-				deck = append(deck[:i:i], deck[i+1:]...)
-				break
 			}
+			return what != ""
+		})
+		if next < 0 { // what is left finds nobody to hit
+			deck = append(deck, n.shuffled()...)
+		} else {
+			deck = slices.Delete(deck, next, next+1)
 		}
 		n.tidy()
 		pause(time.Duration(1000+n.dice.IntN(2000)) * time.Millisecond)
@@ -226,7 +232,7 @@ func pause(d time.Duration) {
 // addTasks keeps some in line until most of the night is over.
 func (n *night) addTasks(passed float64) {
 	n.t.Helper()
-	const first, within = 6, 0.7
+	const first, within = 6, 0.8
 	for want := min(n.tasks, first+int(passed/within*float64(n.tasks))); len(n.keys) < want; {
 		task, err := n.server.client.CreateTask(n.t.Context(), api.NewTask{Repo: new("app"), Title: "Do it"})
 		if err != nil { // the database is away: the next time
