@@ -39,15 +39,14 @@ func (s *system) wireDaemons(ctx context.Context, opts Options, beat func(servic
 	s.reaper = reaper.New(reaper.Config{
 		Queue: reaperQueue{s.queue}, Runs: s.runs, Self: s.self, RootID: s.root.ID(), Off: !bool(cfg.Reaper.Enabled),
 		Interval: cfg.Reaper.Interval.Duration(), DeadTicks: int(cfg.Reaper.DeadTicks),
-		Fresh:   max(cfg.Worker.LeaseTTL, 2*cfg.Worker.Heartbeat).Duration(),
+		Fresh:   2 * cfg.Worker.Heartbeat.Duration(), // a beat may just have been under way
 		Ceiling: (&ceiling{cfg: cfg, catalog: s.catalog, log: log}).now, Grace: 2*cfg.Worker.KillGrace.Duration() + time.Minute,
 		Describe: s.describe, OnReapTx: s.alerts.reapedTx, OnMassDeath: s.alerts.MassDeath,
-		Recover: s.runs.Recover, NamespaceGone: s.others.Gone,
-		Hosts: func(ctx context.Context) error {
+		Recover: s.runs.Recover, Hosts: s.hosts.Pass, NamespaceGone: s.others.Gone,
+		OnTick: func() {
 			if opts.At != nil {
 				opts.At("reaper:ticked") // once a tick, where a beat comes with each part
 			}
-			return s.hosts.Pass(ctx)
 		},
 		Beat: func() { beat(serviceReaper) }, Counted: s.worker.CountReaped, Logger: log,
 	})

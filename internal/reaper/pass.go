@@ -253,7 +253,7 @@ func (r *Reaper) evidence(f found, worker process.Verdict, ceiling time.Duration
 	e.Here = e.Own && f.life != RunNone && !f.sight.Foreign
 	if f.life != RunNone {
 		e.Elapsed = f.sight.RunningFor
-		e.Following = e.Following && f.sight.Finished() && !f.sight.Consumed() && f.sight.FinishedFor >= r.cfg.Fresh
+		e.Following = e.Following && !f.sight.Consumed()
 		if f.sight.Timeout > 0 && ceiling > 0 {
 			e.Ceiling = max(ceiling, f.sight.Timeout+r.cfg.Grace)
 		}
@@ -300,6 +300,9 @@ func (r *Reaper) due(f found, e Evidence) (Verdict, bool) {
 		return v, true
 	}
 	enough := r.count(f, v.Reason)
+	if v.Reason == ReasonRunFinished { // the phase is as old as the last beat; its end counts from when it was noted
+		enough = enough && f.sight.Finished() && f.sight.FinishedFor >= r.cfg.Fresh
+	}
 	if e.Expired && r.count(f, ReasonExpired) && !enough {
 		return lost(), true
 	}

@@ -74,7 +74,7 @@ func TestFinishedRunUnderAStuckHandlerIsConsumedOnce(t *testing.T) {
 	w.tick(r, 5) // noted, and too fresh: the phase may be old
 	w.jobIs(j.id, "running attempt 1 recoveries 0 pinned")
 	w.exec(`update runs set finished_at = finished_at - interval '2 minutes'`)
-	w.tick(r, 1)
+	w.tick(w.reaper(), 1) // one that has just been started has seen it once
 	w.jobIs(j.id, "running attempt 1 recoveries 0 pinned")
 	w.tick(r, 1)
 	w.jobIs(j.id, "queued attempt 0 recoveries 1 pinned")
