@@ -97,7 +97,6 @@ func TestHandlerThatHasGoneOnFromItsRunIsLeft(t *testing.T) {
 	r := w.reaper()
 	w.tick(r, 1)
 	w.exec(`update runs set finished_at = finished_at - interval '2 minutes'`)
-	w.tick(r, 1)
 	w.exec(`update jobs set phase = 'gates'`)
 	w.tick(r, 5)
 	w.jobIs(j.id, "running attempt 1 recoveries 0 pinned")
