@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	nightSeconds = 45
+	nightSeconds = 40
 	longNight    = 300 // seconds from which on it has all its tasks
 
 	// Two tasks come to nothing by themselves: the agent of one asks, that of the other fails.
