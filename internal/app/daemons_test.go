@@ -44,3 +44,26 @@ func restarts(srv *serving, service string) int {
 	}
 	return strings.Count(string(content), `msg="service ended, starting it again after a pause" service=`+service+" ")
 }
+
+// A daemon that doesn't come back from a tick is named by /readyz and GET /queue, and holds up neither work nor the stop.
+func TestDaemonThatHangsIsStale(t *testing.T) {
+	t.Parallel()
+	s := newStand(t)
+	s.env = append(s.env, "ORCH_RECONCILE_INTERVAL_S=0.1")
+	s.write("go", "")
+	s.write("pass", "")
+	srv := s.start("blocks", "tick:"+serviceReconcile).dial()
+	srv.landed(srv.add())
+	s.until("it is stale", func() bool {
+		_, err := srv.client.Readiness(t.Context())
+		return err != nil && strings.Contains(err.Error(), "not ready: "+serviceReconcile+" (stale) (not_ready")
+	})
+	q, err := srv.client.Queue(t.Context())
+	if err != nil || q.Reconcile.Status != "stale" || q.Reaper.Status != "ok" || q.Worker.Status != "ok" {
+		t.Errorf("reconcile %+v, reaper %+v, worker %+v, %v", q.Reconcile, q.Reaper, q.Worker, err)
+	}
+	srv.end(unix.SIGTERM)
+	if !srv.says("service didn't stop in time, leaving it behind") {
+		t.Error("the log doesn't tell of the one that was left behind")
+	}
+}

@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 			os.Exit(run(Serve, until(os.Args[2])))
 		case "panics":
 			os.Exit(run(Serve, panics(os.Args[2])))
+		case "blocks":
+			os.Exit(run(Serve, blocks(os.Args[2])))
 		case "obey":
 			os.Exit(run(Serve, (&orderly{dir: os.Args[2]}).at))
 		case "work":
@@ -68,6 +70,15 @@ func panics(point string) func(at string) {
 	return func(at string) {
 		if at == point {
 			panic("told to panic at " + point)
+		}
+	}
+}
+
+// blocks goes no further than a point.
+func blocks(point string) func(at string) {
+	return func(at string) {
+		if at == point {
+			select {}
 		}
 	}
 }
