@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -255,6 +256,30 @@ func (n *night) tidy() {
 	}
 	n.let = kept
 	n.unhang()
+	n.unlock()
+}
+
+// unlock is the person who does as told: a git that dies with its container leaves its lock file in the repository, where orch
+// removes none, since others work there too. It names the file.
+func (n *night) unlock() {
+	n.t.Helper()
+	err := filepath.WalkDir(filepath.Join(n.repo.Dir, ".git", "refs"), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".lock") {
+			return nil // what goes away meanwhile isn't left
+		}
+		told := slices.ContainsFunc(n.told("landing has a problem"), func(l line) bool {
+			return l.text("code") == "repository_locked" && strings.Contains(l.text("error"), path)
+		})
+		if told {
+			n.t.Logf("%5.1f s: removed as told: %s", time.Since(n.began).Seconds(), path)
+			n.faults["(lock files removed as told)"]++
+			return os.Remove(path)
+		}
+		return nil
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 // unhang lets whoever hangs at an agent's end go on once the run's result was used without it. What it writes then, it
@@ -303,6 +328,7 @@ func (n *night) settle() {
 	defer ticker.Stop()
 	for end := time.Now().Add(patience); ; <-ticker.C {
 		n.unhang()
+		n.unlock()
 		left := list(n, pgx.RowTo[string], open)
 		if len(left) == 0 {
 			break
