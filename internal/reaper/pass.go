@@ -30,7 +30,7 @@ const (
 
 // walk looks at all running jobs page by page, the oldest first, each for itself: an error with one, or its panic, keeps no
 // other waiting. A database that can't be asked ends it.
-func (r *Reaper) walk(ctx context.Context, look func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) error) error {
+func (r *Reaper) walk(ctx context.Context, beat func(), look func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) error) error {
 	var failed errorList
 	for after := int64(0); ; {
 		jobs, err := r.cfg.Queue.RunningPage(ctx, after, page)
@@ -49,7 +49,7 @@ func (r *Reaper) walk(ctx context.Context, look func(ctx context.Context, jobs [
 				away = db.Unreachable(err)
 			}
 		}))
-		r.cfg.Beat()
+		beat()
 		if away || ctx.Err() != nil || len(jobs) < page {
 			return failed.join()
 		}
@@ -58,9 +58,9 @@ func (r *Reaper) walk(ctx context.Context, look func(ctx context.Context, jobs [
 }
 
 // first is the part of FirstTick.
-func (r *Reaper) first(ctx context.Context) error {
+func (r *Reaper) first(ctx context.Context, beat func()) error {
 	gone, holder := map[uuid.UUID]bool{}, once(r.holder)
-	err := r.walk(ctx, func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) error {
+	err := r.walk(ctx, beat, func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) error {
 		for _, s := range jobs {
 			each(s, func() error {
 				if r.cfg.Off && s.Worker.RootID != r.cfg.RootID || holder(s.Worker) != process.Dead {
@@ -145,7 +145,7 @@ func (r *Reaper) jobs(ctx context.Context) (slow []func() error, err error) {
 		}
 		return verdict
 	})
-	err = r.walk(ctx, func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) error {
+	err = r.walk(ctx, r.cfg.Beat, func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) error {
 		sights, unseen := r.seem(ctx, runsOf(jobs))
 		for _, s := range jobs {
 			each(s, func() error {

@@ -160,7 +160,7 @@ const (
 
 // Run does the first tick, is ready, and goes on tick by tick until ctx is done.
 func (r *Reaper) Run(ctx context.Context, ready func()) error {
-	_ = r.FirstTick(ctx) // told, and tried again by the next tick
+	_ = r.firstTick(ctx, r.cfg.Beat) // told, and tried again by the next tick
 	ready()
 	if r.cfg.Off {
 		<-ctx.Done()
@@ -180,9 +180,11 @@ func (r *Reaper) Run(ctx context.Context, ready func()) error {
 }
 
 // FirstTick gives on the jobs of workers whose process is gone for certain, and waits for nothing that ends: a worker's first
-// claim comes after it (ORCH-065 FR-1.5). It may be called at any time and by many at once.
-func (r *Reaper) FirstTick(ctx context.Context) error {
-	return r.part(ctx, partFirst, r.first)
+// claim comes after it (ORCH-065 FR-1.5). It may be called at any time and by many at once, and is no sign of life of Run.
+func (r *Reaper) FirstTick(ctx context.Context) error { return r.firstTick(ctx, func() {}) }
+
+func (r *Reaper) firstTick(ctx context.Context, beat func()) error {
+	return r.part(ctx, partFirst, func(ctx context.Context) error { return r.first(ctx, beat) })
 }
 
 // Tick looks at everything once. Its error tells what of it couldn't be done; all else was.

@@ -334,3 +334,15 @@ func TestFailedDescriptionKeepsNobody(t *testing.T) {
 	}), 2)
 	w.jobIs(j.id, "queued attempt 1 recoveries 0")
 }
+
+// Else a daemon that is stuck would never be seen to be.
+func TestFirstTickOfSomebodyElseIsNoSignOfLifeOfTheDaemon(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.plain(w.worker(dead(t))).Job().ID
+	r := w.reaper(func(c *reaper.Config) { c.Beat = func() { t.Error("a sign of life") } })
+	if err := r.FirstTick(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.jobIs(id, "queued attempt 0 recoveries 1")
+}
