@@ -100,6 +100,37 @@ func (m *Mirror) contains(ctx context.Context, base, head string) (bool, error) 
 	return err == nil && tree == s.onto.tree, err
 }
 
+// TakenBack says whether base has nothing any more of what head changed since it left since, e.g. because a later commit
+// reverts it: to revert it would change nothing. What conflicts with base is there, as is a change that comes to nothing.
+func (m *Mirror) TakenBack(ctx context.Context, base, head, since string) (bool, error) {
+	gone, err := m.takenBack(ctx, base, head, since)
+	if err != nil {
+		return false, fmt.Errorf("ask whether %.12s has lost the change of %.12s: %w", base, head, err)
+	}
+	return gone, nil
+}
+
+func (m *Mirror) takenBack(ctx context.Context, base, head, since string) (bool, error) {
+	fork, err := m.mergeBase(ctx, since, head)
+	if err != nil {
+		return false, err
+	}
+	ends, err := m.readCommits(ctx, []byte(base+"\n"+head+"\n"+fork+"\n"))
+	if err != nil {
+		return false, err
+	}
+	onto, done, before := ends[0], ends[1], ends[2]
+	if done.tree == before.tree || onto.tree == done.tree {
+		return false, nil
+	}
+	picker := &picker{mirror: m, twins: map[string]string{}, trees: map[string]string{done.id: done.tree}}
+	tree, err := picker.pick(ctx, onto.tree, rawCommit{id: before.id, tree: before.tree, parents: []string{done.id}})
+	if _, conflicts := errors.AsType[*ConflictError](err); conflicts {
+		return false, nil
+	}
+	return err == nil && tree == onto.tree, err
+}
+
 // firstOf is the first commit of a change that isn't a merge, or its first.
 func (m *Mirror) firstOf(ctx context.Context, base, head string) (rawCommit, error) {
 	commits, err := m.revList(ctx, base, head)

@@ -186,3 +186,36 @@ func TestComposeMergeAndSquashHaveTheTreeOfGitMerge(t *testing.T) {
 		work.Git("reset", "-q", "--hard")
 	})
 }
+
+func TestTakenBackIsWhatTheTargetHasNothingOfAnyMore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		after func(src *testgit.Repo)
+		want  bool
+	}{
+		"still there":       {func(*testgit.Repo) {}, false},
+		"main goes on":      {func(src *testgit.Repo) { src.Commit("on", map[string]string{"d": "d\n"}) }, false},
+		"changed afterward": {func(src *testgit.Repo) { src.Commit("other", map[string]string{"b": "bb\n"}) }, false},
+		"reverted": {func(src *testgit.Repo) {
+			src.Git("revert", "--no-edit", "-m", "1", "HEAD")
+			src.Commit("on", map[string]string{"d": "d\n"})
+		}, true},
+		"half of it reverted": {func(src *testgit.Repo) { src.Git("revert", "--no-edit", "topic") }, false},
+		"reverted and put back": {func(src *testgit.Repo) {
+			src.Git("revert", "--no-edit", "-m", "1", "HEAD")
+			src.Git("revert", "--no-edit", "HEAD")
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := setup(t, map[string]string{"a": "1\n"})
+			since, head := topic(t, f)
+			f.source.Git("merge", "-q", "--no-ff", "--no-edit", "topic")
+			c.after(f.source)
+			f.fetch(t)
+			if got := must[bool](t)(f.mirror.TakenBack(t.Context(), f.source.Head(), head, since)); got != c.want {
+				t.Errorf("taken back: %v, want %v", got, c.want)
+			}
+		})
+	}
+}

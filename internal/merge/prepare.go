@@ -195,8 +195,8 @@ func (d *drive) sendHome(ctx context.Context, err error) error {
 
 // upstream finds out whether the work is in the target already: in its history, as what an earlier drive prepared (a
 // person may have landed a ready branch) or as it came from its author, and as which commit; or else as other commits that
-// change the same, e.g. one that a person squashed, which the method's replay may take for a conflict. Landings.Upstream asks
-// the same, so that what it finds is found here.
+// change the same, e.g. one that a person squashed, which the method's replay may take for a conflict. What Landings.Upstream finds
+// is found here.
 func (d *drive) upstream(ctx context.Context, site *build.Site, head string) (string, error) {
 	kept, err := site.Kept(ctx, d.task.Key)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,7 +70,8 @@ func NewLandings(cfg LandingsConfig) *Landings {
 
 // Upstream says whether the work of a task that waits for a person is on its target by now: as the commit that was
 // published, as one of its own, or as others that change the same, e.g. a squash. It is for the data root that has the task's
-// branch. Work that the target has lost again (a revert) isn't there, unless its very commits are in the history.
+// branch. Work that the target has lost again (a revert) isn't there, by whatever commits it came: who took it back decides how
+// the task goes on.
 func (l *Landings) Upstream(ctx context.Context, taskID int64) (bool, error) {
 	t, def, err := l.task(ctx, taskID)
 	if err != nil {
@@ -96,6 +98,12 @@ func (l *Landings) Upstream(ctx context.Context, taskID int64) (bool, error) {
 		return false, nil
 	}
 	commit, err := upstream(ctx, site, commits)
+	if err == nil && commit != "" && ready != nil && slices.Contains(commits, commit) {
+		var lost bool
+		if lost, err = site.TakenBack(ctx, commit, ready.BaseOld); lost {
+			commit = ""
+		}
+	}
 	if err == nil && commit == "" {
 		l.remember(taskID, now)
 	}

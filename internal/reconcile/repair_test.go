@@ -180,6 +180,44 @@ func TestBranchThatAPersonLandedEndsItsTask(t *testing.T) {
 	}
 }
 
+func TestBranchThatAPersonLandedAndTookBackStaysTheirs(t *testing.T) {
+	t.Parallel()
+	for name, land := range map[string]func(p *testgit.Repo, branch string){
+		"fast-forward": func(p *testgit.Repo, branch string) {
+			p.Git("merge", "-q", "--ff-only", branch)
+			p.Git("revert", "--no-edit", "HEAD")
+		},
+		"merge": func(p *testgit.Repo, branch string) {
+			p.Git("merge", "-q", "--no-ff", "--no-edit", branch)
+			p.Git("revert", "--no-edit", "-m", "1", "HEAD")
+		},
+		"squash": func(p *testgit.Repo, branch string) {
+			p.Git("merge", "-q", "--squash", branch)
+			p.Git("commit", "-q", "-m", "squashed")
+			p.Git("revert", "--no-edit", "HEAD")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			ready := w.landing(false, func(work *testgit.Repo) { work.Commit("work", map[string]string{"a": "a\n"}) })
+			w.merge()
+			person := w.clone()
+			land(person, "origin/"+ready.Branch)
+			person.Git("push", "-q", "origin", "HEAD:main")
+			w.tick()
+			w.repaired("")
+			if got := w.get(ready.ID); !got.Ready() {
+				t.Fatalf("the task is %s: %s", got.State, got.Reason)
+			}
+			person.Git("revert", "--no-edit", "HEAD") // the change is wanted after all
+			person.Git("push", "-q", "origin", "HEAD:main")
+			w.tick()
+			w.repaired("landed_outside demo-1")
+		})
+	}
+}
+
 func TestParkedLandingGoesOnWhenItsCauseIsGone(t *testing.T) {
 	t.Parallel()
 	w := worldOf(t, testgit.New(t, map[string]string{"README": "demo\n"}))

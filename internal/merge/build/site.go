@@ -114,6 +114,15 @@ func (s *Site) Contains(ctx context.Context, head string) (bool, error) {
 	return contained, nil
 }
 
+// TakenBack says whether the target, which has commit in its history, has lost again what commit changed since it left since.
+func (s *Site) TakenBack(ctx context.Context, commit, since string) (bool, error) {
+	gone, err := s.mirror.TakenBack(ctx, s.Base, commit, since)
+	if err != nil {
+		return false, problem.Of(problem.Replay, err)
+	}
+	return gone, nil
+}
+
 // TakenBackError says that the work stands on what the target had and doesn't have any more: to land it would bring that back.
 type TakenBackError struct {
 	Target string
