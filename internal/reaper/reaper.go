@@ -214,7 +214,9 @@ func (r *Reaper) Tick(ctx context.Context) error {
 	r.suspects.tick()
 	r.mu.Lock()
 	r.lastRun = time.Now()
-	delete(r.codes, partFirst) // what it left is the first thing that a tick does
+	if r.codes[partJobs] == "" { // what the first tick left is the first thing that a tick does
+		delete(r.codes, partFirst)
+	}
 	r.mu.Unlock()
 	return failed.join()
 }

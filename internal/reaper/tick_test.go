@@ -323,6 +323,28 @@ func TestDatabaseThatIsAwayIsAnOutcomeAndBeginsTheCountAnew(t *testing.T) {
 	}
 }
 
+// The reclaim of leases begins each of its looks with a first tick, between the ticks.
+func TestOutageIsToldOnceWhoeverBeginsAFirstTick(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	proxy := queuetest.NewProxy(t, testdb.ConnConfig(w.pool))
+	r := w.reaper(func(c *reaper.Config) { c.Queue = queue.New(queuetest.Pool(t, proxy.Config()), queue.Config{}) })
+	proxy.Set(queuetest.Refuse, "")
+	for range 3 {
+		if err := errors.Join(r.FirstTick(runtest.Bound(t)), r.Tick(runtest.Bound(t))); err == nil {
+			t.Fatal("the ticks went well")
+		}
+	}
+	if said := w.log.of("part of the reaper's tick not done, tried again"); len(said) != 3 { // dead workers, jobs and workers, once each
+		t.Errorf("log: %v", said)
+	}
+	proxy.Set(queuetest.Pass, "")
+	w.tick(r, 1)
+	if s := r.Snapshot(); s.LastError != "" {
+		t.Errorf("%+v", s)
+	}
+}
+
 // A task that can't be named is reaped all the same.
 func TestFailedDescriptionKeepsNobody(t *testing.T) {
 	t.Parallel()
