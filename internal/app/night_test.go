@@ -263,19 +263,15 @@ func (n *night) tidy() {
 // removes none, since others work there too. It names the file.
 func (n *night) unlock() {
 	n.t.Helper()
+	told := n.told("landing has a problem")
 	err := filepath.WalkDir(filepath.Join(n.repo.Dir, ".git", "refs"), func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, ".lock") {
-			return nil // what goes away meanwhile isn't left
-		}
-		told := slices.ContainsFunc(n.told("landing has a problem"), func(l line) bool {
-			return l.text("code") == "repository_locked" && strings.Contains(l.text("error"), path)
-		})
-		if told {
+		named := func(l line) bool { return l.text("code") == "repository_locked" && strings.Contains(l.text("error"), path+" ") }
+		if err == nil && strings.HasSuffix(path, ".lock") && slices.ContainsFunc(told, named) {
 			n.t.Logf("%5.1f s: removed as told: %s", time.Since(n.began).Seconds(), path)
 			n.faults["(lock files removed as told)"]++
 			return os.Remove(path)
 		}
-		return nil
+		return nil // what goes away meanwhile isn't left
 	})
 	if err != nil {
 		n.t.Fatal(err)
