@@ -39,6 +39,29 @@ func TestRunThatWasGivenUpIsEndedAndSaysNothingMore(t *testing.T) {
 	}
 }
 
+// Nobody else looks after it: no shim bounds it, and no job asks for it.
+func TestWhatADeadShimLeftOfARunThatWasGivenUpIsEndedOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	run := b.killedExecutor(t)
+	b.giveUp(t, b.root)
+	b.killShim(t, run.ID)
+	if v := process.Probe(b.identity(t, run)); v != process.Alive {
+		t.Fatalf("the program is %s", v)
+	}
+	for range 3 {
+		if err := b.runs.EndStrays(bound(t)); err != nil {
+			t.Fatal(err)
+		}
+		if v := process.Probe(b.identity(t, run)); v != process.Dead {
+			t.Errorf("the program is %s", v)
+		}
+	}
+	if recorded, err := process.Recorded(b.runs.dir(run.ID)); err != nil || !recorded {
+		t.Errorf("recorded %v, %v: it is looked at for ever", recorded, err)
+	}
+}
+
 func TestRunsThatWereNotGivenUpAreNoStrays(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -73,8 +73,9 @@ func Discard(dir string) error {
 	return nil
 }
 
-// Settle leaves a record of the end of a foreign run, for those who know that its pid namespace is gone. Without one its
-// directory could be removed only in another boot.
+// Settle leaves a record of the end of a foreign run, for those who know that its pid namespace is gone, or of a dead one that
+// nobody will look at again, for those who have ended its remains. Without one the directory of a foreign run could be removed
+// only in another boot.
 func (r *Run) Settle(exit Exit) error {
 	l, err := runlock.Exclusively(r.dir)
 	if err != nil {
@@ -88,7 +89,7 @@ func (r *Run) Settle(exit Exit) error {
 	if err != nil || done {
 		return err
 	}
-	if st.Status != StatusForeign {
+	if st.Status != StatusForeign && st.Status != StatusDead {
 		return fmt.Errorf("settle run: %w", ErrUnfinished)
 	}
 	return durable.WriteJSON(r.dir, exitFile, exit) //nolint:wrapcheck // says what
