@@ -15,6 +15,7 @@
 //	run of this root that can't be judged, past it    given up, the attempt spent
 //	no run, nothing ended or begun for that long  taken from a handler that is stuck, the attempt spent
 //	lease run out                                 after DeadTicks: released. The run stays pinned to its root
+//	run finished, nothing ended or begun for that long  released from a handler that is stuck: another uses the result
 //	run finished, its handler still "following"   after DeadTicks, and once that has been so for Fresh: released
 //	run or worker can't be judged                 suspect: nothing is done
 //	anything else                                 alive

@@ -251,9 +251,12 @@ func (r *Reaper) evidence(f found, worker process.Verdict, ceiling time.Duration
 		Following: f.Phase != nil && *f.Phase == phaseFollowing, Own: r.own(f),
 	}
 	e.Here = e.Own && f.life != RunNone && !f.sight.Foreign
-	if f.life != RunNone {
-		e.Elapsed = f.sight.RunningFor
+	switch f.life {
+	case RunNone:
+	case RunFinished:
 		e.Following = e.Following && !f.sight.Consumed()
+	default:
+		e.Elapsed, e.Following = f.sight.RunningFor, false
 		if f.sight.Timeout > 0 && ceiling > 0 {
 			e.Ceiling = max(ceiling, f.sight.Timeout+r.cfg.Grace)
 		}
@@ -300,8 +303,10 @@ func (r *Reaper) due(f found, e Evidence) (Verdict, bool) {
 		return v, true
 	}
 	enough := r.count(f, v.Reason)
-	if v.Reason == ReasonRunFinished { // the phase is as old as the last beat; its end counts from when it was noted
-		enough = enough && f.sight.Finished() && f.sight.FinishedFor >= r.cfg.Fresh
+	if v.Reason == ReasonRunFinished {
+		// The phase is as old as the last beat. The end counts from when it was noted; also of a run that ended long ago a grant
+		// that is new has its phase to itself for as long.
+		enough = enough && f.sight.Finished() && min(f.sight.FinishedFor, f.Elapsed) >= r.cfg.Fresh
 	}
 	if e.Expired && r.count(f, ReasonExpired) && !enough {
 		return lost(), true

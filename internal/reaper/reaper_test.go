@@ -73,6 +73,7 @@ func TestFinishedRunUnderAStuckHandlerIsConsumedOnce(t *testing.T) {
 	r := w.reaper()
 	w.tick(r, 5) // noted, and too fresh: the phase may be old
 	w.jobIs(j.id, "running attempt 1 recoveries 0 pinned")
+	w.longGranted(j.id)
 	w.exec(`update runs set finished_at = finished_at - interval '2 minutes'`)
 	w.tick(w.reaper(), 1) // one that has just been started has seen it once
 	w.jobIs(j.id, "running attempt 1 recoveries 0 pinned")
@@ -96,10 +97,51 @@ func TestHandlerThatHasGoneOnFromItsRunIsLeft(t *testing.T) {
 	j.letGo()
 	r := w.reaper()
 	w.tick(r, 1)
+	w.longGranted(j.id)
 	w.exec(`update runs set finished_at = finished_at - interval '2 minutes'`)
 	w.exec(`update jobs set phase = 'gates'`)
 	w.tick(r, 5)
 	w.jobIs(j.id, "running attempt 1 recoveries 0 pinned")
+}
+
+// It is stuck between its run's end and the first gate, where no run of another kind bounds it.
+func TestHandlerThatIsStuckAfterItsRunIsFoundByTheCeiling(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	j := w.agentJob(w.worker())
+	j.letGo()
+	r := w.reaper()
+	w.tick(r, 1)
+	w.exec(`update jobs set phase = 'gates', started_at = started_at - interval '3 hours'`)
+	w.exec(`update runs set finished_at = finished_at - interval '59 minutes'`)
+	w.tick(r, 5)
+	w.jobIs(j.id, "running attempt 1 recoveries 0 pinned")
+	w.exec(`update runs set finished_at = finished_at - interval '2 minutes'`)
+	w.tick(r, 1)
+	w.jobIs(j.id, "queued attempt 0 recoveries 1 pinned")
+	w.reapedAre("ceiling queued")
+	if res := j.consume(w.worker()); res.RunID != j.run {
+		t.Errorf("%+v", res)
+	}
+}
+
+// It was claimed a moment ago, for a run that ended long before: its phase is older than what it does.
+func TestFreshGrantOfAnOldRunHasItsPhaseToItself(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	gone := w.worker(dead(t))
+	j := w.agentJob(gone)
+	j.letGo()
+	r := w.reaper()
+	w.tick(r, 1)
+	w.exec(`update runs set finished_at = finished_at - interval '10 minutes'`)
+	j.lease = w.claim(w.worker())
+	w.exec(`update jobs set phase = 'following' where id = $1`, j.id)
+	w.tick(r, 5)
+	w.jobIs(j.id, "running attempt 1 recoveries 1 pinned")
+	w.longGranted(j.id)
+	w.tick(r, 2)
+	w.jobIs(j.id, "queued attempt 0 recoveries 2 pinned")
 }
 
 func TestDeadAgentUnderAStuckHandlerSpendsOneAttempt(t *testing.T) {
@@ -151,6 +193,7 @@ func TestLastAttemptFailsBlocksAndAlertsTogether(t *testing.T) {
 	w.is("counted", "", `select (select total::text from counters where name = 'reaped_total')`)
 	// Its run has ended by now: the handler that comes next would do as well. The reaper finds it again.
 	broken = false
+	w.longGranted(j.id)
 	w.exec(`update runs set finished_at = finished_at - interval '2 minutes'`)
 	w.tick(r, 2)
 	w.jobIs(j.id, "queued attempt 0 recoveries 1 pinned")
@@ -282,7 +325,7 @@ func TestUnknownIsNeverReapedBelowTheCeiling(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// Of another root it isn't even past it: its host's reaper, or its host's death, decides.
-	w.exec(`update runs set started_at = started_at - interval '2 hours'`)
+	j.aged(2 * time.Hour)
 	w.tick(w.reaper(func(c *reaper.Config) { c.RootID = w.otherRoot(); c.Recover = nil }), 5)
 	w.jobIs(j.id, "running attempt 1 recoveries 0 pinned")
 	w.tick(r, 1)
@@ -311,7 +354,7 @@ func TestLivingRunPastTheCeilingIsEndedWithItsGroup(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			w.exec(`update runs set started_at = started_at - interval '2 hours'`)
+			j.aged(2 * time.Hour)
 			w.tick(r, 1)
 			j.agentIs(process.Dead)
 			if v := process.Probe(child); v != process.Dead {
@@ -330,11 +373,11 @@ func TestRunHasItsOwnCeilingAboveItsTimeout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	j := w.agentJob(w.worker(), func(p *agent.Program) { p.Timeout = 7 * 24 * time.Hour })
-	w.exec(`update runs set started_at = started_at - interval '6 days'`)
+	j.aged(6 * 24 * time.Hour)
 	r := w.reaper()
 	w.tick(r, 3)
 	j.agentIs(process.Alive)
-	w.exec(`update runs set started_at = started_at - interval '2 days'`)
+	j.aged(2 * 24 * time.Hour)
 	w.tick(r, 1)
 	j.agentIs(process.Dead)
 }

@@ -54,7 +54,7 @@ type Evidence struct {
 	Own, Here bool
 	// Following means that by its phase the handler waits for the run.
 	Following bool
-	// Elapsed is for how long the run has gone on, or without one the job since its grant or its last run's end.
+	// Elapsed is for how long the run has gone on, or without one that does the job since its grant or its last run's end.
 	// Nothing goes on for longer than Ceiling; zero: there is none.
 	Elapsed, Ceiling time.Duration
 }
@@ -87,6 +87,8 @@ func Judge(e Evidence) Verdict {
 		return Verdict{Spend, ReasonCeiling, false}
 	case e.Expired:
 		return lost()
+	case past && e.Run == RunFinished:
+		return Verdict{Release, ReasonCeiling, false}
 	case e.Run == RunFinished && e.Following:
 		return Verdict{Release, ReasonRunFinished, true}
 	case e.Run == RunUnknown, e.Run == RunInterrupted, e.Run == RunDead:

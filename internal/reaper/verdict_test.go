@@ -65,6 +65,8 @@ func TestEachEvidenceHasItsVerdict(t *testing.T) {
 		{"finished run, its handler follows", here(alive, reaper.RunFinished), release(reaper.ReasonRunFinished, true)},
 		{"finished run of another host, its handler follows", other(unknown, reaper.RunFinished), release(reaper.ReasonRunFinished, true)},
 		{"finished run, its handler has gone on", reaper.Evidence{Worker: alive, Run: reaper.RunFinished, Own: true, Here: true}, leave},
+		{"finished run, its handler has gone on and is stuck", at(reaper.Evidence{Worker: alive, Run: reaper.RunFinished, Own: true, Here: true}, over), release(reaper.ReasonCeiling, false)},
+		{"the same under a lost lease", expired(at(here(alive, reaper.RunFinished), over)), release(reaper.ReasonExpired, true)},
 		{"finished run under a lost lease", expired(here(alive, reaper.RunFinished)), release(reaper.ReasonExpired, true)},
 		// The run can't be judged.
 		{"unknown run", own(alive, reaper.RunUnknown), suspect},

@@ -427,6 +427,12 @@ func (w *world) renew(id int64) {
 	w.exec(`update jobs set lease_expires_at = clock_timestamp() + interval '1 hour' where id = $1`, id)
 }
 
+// longGranted makes the job one that was granted a while ago.
+func (w *world) longGranted(id int64) {
+	w.t.Helper()
+	w.exec(`update jobs set started_at = started_at - interval '2 minutes' where id = $1`, id)
+}
+
 func (w *world) reapedAre(want ...string) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -480,6 +486,32 @@ func (j *agentJob) moved(change func(*process.Identity)) {
 	change(&pids.Shim)
 	change(&pids.Agent)
 	if raw, err = json.Marshal(pids); err == nil {
+		err = os.WriteFile(path, raw, 0o600)
+	}
+	if err != nil {
+		j.w.t.Fatal(err)
+	}
+}
+
+// aged makes the run one that has gone on for longer, by all clocks.
+func (j *agentJob) aged(by time.Duration) {
+	j.w.t.Helper()
+	j.w.exec(`update runs set started_at = started_at - make_interval(secs => $2) where id = $1`, j.run, by.Seconds())
+	path := filepath.Join(j.w.dir, j.run.String(), "spec.json")
+	raw, err := os.ReadFile(path)
+	var spec map[string]json.RawMessage
+	var intended int64
+	if err = errors.Join(err, json.Unmarshal(raw, &spec)); err == nil {
+		err = json.Unmarshal(spec["contact"], &intended)
+	}
+	if err != nil {
+		j.w.t.Fatal(err)
+	}
+	spec["contact"], err = json.Marshal(intended - int64(by))
+	if err == nil {
+		raw, err = json.Marshal(spec)
+	}
+	if err == nil {
 		err = os.WriteFile(path, raw, 0o600)
 	}
 	if err != nil {
