@@ -382,6 +382,18 @@ func TestRunHasItsOwnCeilingAboveItsTimeout(t *testing.T) {
 	j.agentIs(process.Dead)
 }
 
+// The clock of the database's machine is set, and all that runs seems to have run for hours.
+func TestLivingRunIsNotEndedForAClockThatJumped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	j := w.agentJob(w.worker())
+	w.exec(`update runs set created_at = created_at - interval '5 hours', started_at = started_at - interval '5 hours'`)
+	w.tick(w.reaper(), 3)
+	j.agentIs(process.Alive)
+	w.runIs(j.run, "running")
+	w.jobIs(j.id, "running attempt 1 recoveries 0 pinned")
+}
+
 func TestLivingRunOfAnotherRootPastTheCeilingIsLeft(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -10,7 +10,8 @@ import (
 	"orch/internal/process"
 )
 
-// Sight is what one run seemed to be. Durations are by the database's clock.
+// Sight is what one run seemed to be. Durations are by the database's clock, RunningFor of a run of this boot by the boot clock
+// too: the shorter one.
 type Sight struct {
 	// Run is its row. Of one that has ended by it, Process and Status say nothing.
 	Run ledger.Run
@@ -76,6 +77,17 @@ func (f Finder) With(s Sight, st process.State) Sight {
 	s.Foreign = !f.Here(at)
 	if shim, err := process.OpenRun(f.Path(s.Run.ID)); err == nil {
 		s.Timeout = shim.Spec().Timeout
+		s.RunningFor = f.atMost(s, shim.Spec().Contact)
 	}
 	return s
+}
+
+// atMost bounds for how long a run has gone on by the boot clock, of which intended is a moment: the database's may have been
+// set, and nothing that lives is ended for that.
+func (f Finder) atMost(s Sight, intended int64) time.Duration {
+	since := process.BootClock() - intended
+	if s.Foreign || intended <= 0 || since < 0 {
+		return s.RunningFor
+	}
+	return min(s.RunningFor, time.Duration(since))
 }
