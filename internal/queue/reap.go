@@ -29,6 +29,7 @@ type Seen struct {
 	WorkerStopped bool   // it has said goodbye, or was noted to be gone
 	Expired       bool   // the lease has run out
 	RunFinished   bool   // the end of the run that pins it is noted
+	Agent         string // whose run that is; empty without one
 	// Elapsed is for how long it has run since it was granted, or since the last of its runs ended: how long a living run has
 	// gone on is the run's to tell.
 	Elapsed time.Duration
@@ -38,12 +39,14 @@ type Seen struct {
 type seenJob struct {
 	Job
 	Expired, RunFinished bool
+	Agent                string
 	ElapsedS             float64
 }
 
 const seenSQL = `
 select ` + columns + `, lease_expires_at < clock_timestamp() as expired,
 	exists (select from runs r where r.id = run_id and r.state = 'finished') as run_finished,
+	coalesce((select agent from runs r where r.id = run_id), '') as agent,
 	coalesce(extract(epoch from clock_timestamp() - greatest(started_at,
 		(select max(r.finished_at) from runs r where r.job_id = jobs.id))), 0)::float8 as elapsed_s
 from jobs where state = 'running'`
@@ -91,7 +94,7 @@ func (q *Queue) seen(ctx context.Context, rows []seenJob) ([]Seen, error) {
 	for _, r := range rows {
 		holder := workers[*r.WorkerID]
 		seen = append(seen, Seen{
-			Job: r.Job, Worker: holder.Worker, WorkerStopped: holder.Stopped, Expired: r.Expired, RunFinished: r.RunFinished,
+			Job: r.Job, Worker: holder.Worker, WorkerStopped: holder.Stopped, Expired: r.Expired, RunFinished: r.RunFinished, Agent: r.Agent,
 			Elapsed: time.Duration(r.ElapsedS * float64(time.Second)),
 		})
 	}

@@ -153,7 +153,7 @@ func orNil(s string) *string {
 // describe says whose job it is. That its task can't be named keeps nothing.
 func (r *Reaper) describe(ctx context.Context, f found, v Verdict) Reaped {
 	reaped := Reaped{
-		JobID: f.ID, Epoch: f.Epoch, Kind: f.Kind, Repo: f.Repo, Agent: f.sight.Run.Agent, Reason: string(v.Reason), RunID: f.RunID,
+		JobID: f.ID, Epoch: f.Epoch, Kind: f.Kind, Repo: f.Repo, Agent: f.Agent, Reason: string(v.Reason), RunID: f.RunID,
 	}
 	if f.Host != nil {
 		reaped.Host = *f.Host

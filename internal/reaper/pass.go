@@ -48,8 +48,8 @@ func (r *Reaper) walk(ctx context.Context, beat func(), look func(ctx context.Co
 				failed.add(fmt.Errorf("job %d: %w", s.ID, err))
 				away = db.Unreachable(err)
 			}
+			beat() // with each: a page of jobs that somebody has locked takes minutes
 		}))
-		beat()
 		if away || ctx.Err() != nil || len(jobs) < page {
 			return failed.join()
 		}

@@ -368,3 +368,39 @@ func TestFirstTickOfSomebodyElseIsNoSignOfLifeOfTheDaemon(t *testing.T) {
 	}
 	w.jobIs(id, "queued attempt 0 recoveries 1")
 }
+
+// What is locked is waited for, job by job: a page of them takes minutes.
+func TestEachJobThatIsLookedAtIsASignOfLife(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	gone := w.worker(dead(t))
+	for range 50 {
+		w.plain(gone)
+	}
+	beats := 0
+	w.tick(w.reaper(func(c *reaper.Config) { c.Beat = func() { beats++ } }), 1)
+	if beats < 50 {
+		t.Errorf("%d signs of life", beats)
+	}
+}
+
+func TestFirstTickNamesTheAgent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	gone := w.worker(dead(t))
+	finished, living := w.agentJob(gone), w.agentJob(gone)
+	finished.letGo()
+	if err := w.runs.Recover(runtest.Bound(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.reaper().FirstTick(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.jobIs(living.id, "queued attempt 0 recoveries 0 pinned")
+	w.is("the last one", "worker_dead coder", `select data->>'reason' || ' ' || coalesce(data->>'agent', 'nobody') from latest where name = 'last_reaped'`)
+	for _, msg := range []string{"job reaped", "job taken from its worker, its run is gone on with"} {
+		if said := w.log.of(msg); len(said) != 1 || said[0]["agent"] != "coder" {
+			t.Errorf("log: %v", said)
+		}
+	}
+}
