@@ -29,7 +29,7 @@ type LandingsConfig struct {
 	Catalog   Catalog
 	Forge     forge.Forge
 	Committer git.Identity
-	Fresh     time.Duration // how old a fetch may be that an answer is taken from; 0: each question fetches
+	Fresh     time.Duration // how old a fetch, or a look at the repository, may be that an answer is taken from; 0: each question makes one
 	Logger    *slog.Logger
 }
 
@@ -39,9 +39,10 @@ type Landings struct {
 	cfg   LandingsConfig
 	build build.Builder
 
-	mu     sync.Mutex
-	sites  map[target]sited
-	looked map[int64]look
+	mu      sync.Mutex
+	sites   map[target]sited
+	checked map[target]checked
+	looked  map[int64]look
 }
 
 type target struct{ location, branch string }
@@ -49,6 +50,12 @@ type target struct{ location, branch string }
 type sited struct {
 	site *build.Site
 	at   time.Time
+}
+
+// checked is what stood in the way at a look at the repository; nil = nothing.
+type checked struct {
+	stands *forge.ProblemError
+	at     time.Time
 }
 
 // look is what a task's work was compared with when it wasn't upstream.
@@ -64,7 +71,7 @@ func NewLandings(cfg LandingsConfig) *Landings {
 	}
 	return &Landings{
 		cfg: cfg, build: build.Builder{Mirrors: cfg.Mirrors, Forge: cfg.Forge, Committer: cfg.Committer},
-		sites: map[target]sited{}, looked: map[int64]look{},
+		sites: map[target]sited{}, checked: map[target]checked{}, looked: map[int64]look{},
 	}
 }
 
@@ -140,11 +147,32 @@ func (l *Landings) Cleared(ctx context.Context, taskID int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, err = l.cfg.Forge.Check(ctx, forge.Repo{Name: def.Repo.Name, Location: def.Repo.Location, Base: def.Target})
-	if stands, is := errors.AsType[*forge.ProblemError](err); is {
-		return stands.Code.HindersOnlyLanding() && (!def.Land || !t.Land), nil
+	stands, err := l.check(ctx, forge.Repo{Name: def.Repo.Name, Location: def.Repo.Location, Base: def.Target})
+	if err != nil || stands == nil {
+		return err == nil, err
 	}
-	return err == nil, err
+	return stands.Code.HindersOnlyLanding() && (!def.Land || !t.Land), nil
+}
+
+// check looks at a repository, which for any number of parked landings is one look while it is fresh.
+func (l *Landings) check(ctx context.Context, repo forge.Repo) (*forge.ProblemError, error) {
+	key := target{repo.Location, repo.Base}
+	l.mu.Lock()
+	known, ok := l.checked[key]
+	l.mu.Unlock()
+	if ok && time.Since(known.at) < l.cfg.Fresh {
+		return known.stands, nil
+	}
+	at := time.Now()
+	_, err := l.cfg.Forge.Check(ctx, repo)
+	stands, is := errors.AsType[*forge.ProblemError](err)
+	if err != nil && !is {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.checked[key] = checked{stands: stands, at: at}
+	return stands, nil
 }
 
 func (l *Landings) task(ctx context.Context, id int64) (Task, Definition, error) {

@@ -12,6 +12,7 @@ import (
 
 	"orch/internal/agent/ledger"
 	"orch/internal/db"
+	"orch/internal/forge"
 	"orch/internal/queue"
 	"orch/internal/queue/queuetest"
 	"orch/internal/task"
@@ -241,6 +242,42 @@ func TestParkedLandingGoesOnWhenItsCauseIsGone(t *testing.T) {
 	if got := w.get(landing.ID); got.State != task.Done || w.repo.Read("a") != "a\n" {
 		t.Errorf("the task is %s: %s", got.State, got.Reason)
 	}
+}
+
+// lookedAt counts the looks at repositories.
+type lookedAt struct {
+	forge.Forge
+
+	times int
+}
+
+func (l *lookedAt) Check(ctx context.Context, repo forge.Repo) (forge.Checked, error) {
+	l.times++
+	return l.Forge.Check(ctx, repo)
+}
+
+func TestParkedLandingsOfOneRepositoryAreOneLookAtIt(t *testing.T) {
+	t.Parallel()
+	w := worldOf(t, testgit.New(t, map[string]string{"README": "demo\n"}))
+	counted := &lookedAt{Forge: w.forge}
+	w.forge, w.fresh = counted, time.Hour
+	rec := w.reconciler()
+	w.repo.Write(map[string]string{"README": "changed\n"})
+	for range 3 {
+		parked := w.create(demo)
+		w.park(parked.ID)
+		w.rested(parked.ID, time.Hour)
+	}
+	w.exec(`update tasks set root_id = $1`, w.root)
+	for range 2 {
+		if err := rec.Tick(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if counted.times != 1 {
+		t.Errorf("the repository was looked at %d times", counted.times)
+	}
+	w.repaired("")
 }
 
 // park stops the task once more for something that no look at the repository finds.

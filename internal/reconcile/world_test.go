@@ -42,6 +42,7 @@ type world struct {
 	root   uuid.UUID
 	mirror string
 	forge  forge.Forge
+	fresh  time.Duration // of what the reconcilers made from now on see of repositories
 	log    *logs
 	rec    *reconcile.Reconciler
 
@@ -93,7 +94,7 @@ func (w *world) reconcilerOn(pool *pgxpool.Pool) *reconcile.Reconciler {
 	return reconcile.New(reconcile.Config{
 		Pool: pool, Tasks: w.tasks, Root: w.root, Logger: w.log.logger(),
 		Landings: merge.NewLandings(merge.LandingsConfig{
-			Pool: pool, Store: w.store, Tasks: adapter{w}, Mirrors: w, Catalog: adapter{w}, Forge: w.forge, Committer: git.Committer(),
+			Pool: pool, Store: w.store, Tasks: adapter{w}, Mirrors: w, Catalog: adapter{w}, Forge: w.forge, Committer: git.Committer(), Fresh: w.fresh,
 		}),
 	})
 }
