@@ -29,6 +29,10 @@ func Why(d api.TaskDetail) []string {
 	if t.FinishedAt != nil {
 		return append(lines, "It has ended, "+Age(*t.FinishedAt)+" ago.")
 	}
+	if d.Job == nil && orZero(t.WaitingFor) == PersonLands {
+		return append(lines, fmt.Sprintf("The next step is yours: merge branch %s into %s, in whatever way; orch sees it and ends the task. Or `orch task cancel %s`.",
+			terminal.Printable(t.Branch), terminal.Printable(t.Base), t.Key))
+	}
 	return append(lines, jobWhy(d)...)
 }
 

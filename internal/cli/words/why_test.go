@@ -63,6 +63,11 @@ func TestWhy(t *testing.T) {
 			[]string{"demo-1 is at development: running", "Job 9 is at work on build-1, gates are checked", "last heard of"},
 			"free slot",
 		},
+		"to be landed": {
+			api.TaskDetail{Task: api.Task{Key: "demo-1", State: api.TaskWaiting, WaitingFor: new("person_lands"), Branch: "orch/demo-1", Base: "main"}},
+			[]string{"waiting for you to land it", "merge branch orch/demo-1 into main", "`orch task cancel demo-1`"},
+			"log of the server",
+		},
 		"no job": {api.TaskDetail{Task: active}, []string{"No job moves it"}, "free slot"},
 		"blocked": {
 			api.TaskDetail{Task: api.Task{Key: "demo-1", State: api.TaskBlocked, Reason: new("Which port?\n\x1b[2J8080?")}},
