@@ -153,6 +153,7 @@ func newClient(transport http.RoundTripper) *client {
 
 // Do implements bot.HttpClient.
 func (c *client) Do(request *http.Request) (*http.Response, error) {
+	request.Close = true                  // net/http prints what comes on an idle connection, which may repeat the address, past every log of orch
 	response, err := c.Client.Do(request) //nolint:gosec // the operator says where the Bot API is
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package telegram_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -171,6 +172,24 @@ func TestTokenIsInNoErrorAndGoesNowhereElse(t *testing.T) {
 		if _, err := telegram.New(cfg); err == nil || strings.Contains(err.Error(), "4711") {
 			t.Errorf("%v", err)
 		}
+	}
+}
+
+// What a server sends on a connection that is kept, net/http prints to the standard error by itself.
+func TestServerThatGoesOnTalkingIsNotListenedTo(t *testing.T) {
+	t.Parallel()
+	server := telegramtest.New(t)
+	kept := make(chan bool, 1)
+	talks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		kept <- !r.Close
+		_, _ = io.WriteString(w, `{"ok":true,"result":{}}`)
+	}))
+	t.Cleanup(talks.Close)
+	if err := newSender(t, server, func(c *telegram.Config) { c.ServerURL = talks.URL }).Send(t.Context(), blocked()); err != nil {
+		t.Fatal(err)
+	}
+	if <-kept {
+		t.Error("the connection is kept")
 	}
 }
 
