@@ -6,7 +6,7 @@
 //
 // # What failure does
 //
-//	429                     the job waits for as long as Telegram says, without an attempt spent
+//	429                     the job and all others of the process wait as long as Telegram says, without an attempt spent
 //	5xx, no answer          another attempt after a back-off, some thirty of them in six hours
 //	400, 401, 403, 404      nothing is sent until a person has changed something: the alert is dropped
 //

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"orch/internal/alert"
@@ -30,6 +31,15 @@ type Handler struct {
 	sender  *Sender
 	spacing time.Duration
 	log     *slog.Logger
+
+	mu   sync.Mutex
+	held held
+}
+
+// held is for how long Telegram wants to hear nothing. The job that it said so to is the first to ask again.
+type held struct {
+	job   int64
+	until time.Time
 }
 
 // NewHandler makes a Handler.
@@ -50,6 +60,9 @@ func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
 	if err := json.Unmarshal(job.Args, &a); err != nil { // not Decode: a newer orch may say more than this one knows
 		return queue.Terminal(queue.CodeBadArgs, fmt.Errorf("decode an alert: %w", err))
 	}
+	if wait := h.holds(job.ID); wait > 0 {
+		return &queue.SnoozeError{After: wait, WaitingFor: CodeTooMany}
+	}
 	timer := time.NewTimer(h.spacing)
 	defer timer.Stop()
 	select {
@@ -65,6 +78,7 @@ func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
 		return err
 	}
 	if refused == nil {
+		h.hold(held{})
 		h.note(ctx, l, "")
 		return nil
 	}
@@ -72,9 +86,27 @@ func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
 	return h.failed(ctx, job, a, refused)
 }
 
+// holds says for how long the chat wants to hear nothing of a job: in a crowd of alerts each would be refused by itself, which
+// makes the time longer.
+func (h *Handler) holds(job int64) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if job == h.held.job {
+		return 0
+	}
+	return time.Until(h.held.until)
+}
+
+func (h *Handler) hold(until held) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held = until
+}
+
 // failed says how the job goes on after a message that didn't get through.
 func (h *Handler) failed(ctx context.Context, job queue.Job, a alert.Alert, refused *Error) error {
 	if refused.After > 0 {
+		h.hold(held{job.ID, time.Now().Add(refused.After)})
 		return &queue.SnoozeError{After: refused.After, WaitingFor: refused.Code}
 	}
 	if refused.Final || job.Attempt >= job.MaxAttempts {

@@ -170,6 +170,25 @@ func TestRetryAfterIsWaitedForWithoutAnAttempt(t *testing.T) {
 	}
 }
 
+func TestCrowdOfAlertsWaitsAsOneForAsLongAsTelegramSays(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	refusal := telegramtest.Refusal(429, "Too Many Requests", 3600)
+	b.server.AnswerWith(func(int) *telegramtest.Answer { return &refusal })
+	for n := range 5 {
+		b.tell(key(n + 1))
+	}
+	b.work(time.Millisecond)
+	queuetest.Until(t, "all wait", func() bool {
+		var waiting int
+		b.no(b.pool.QueryRow(t.Context(), `select count(*) from jobs where state = 'queued' and phase = $1 and attempt = 0`, telegram.CodeTooMany).Scan(&waiting))
+		return waiting == 5
+	})
+	if tries := b.server.Tries(); tries != 1 {
+		t.Errorf("Telegram was asked %d times", tries)
+	}
+}
+
 func TestBrokenTelegramIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
