@@ -20,7 +20,7 @@ import (
 	"orch/internal/task"
 )
 
-// taken is how many tasks one pass takes from a root.
+// taken is how many tasks one pass takes from a root, and how many clean-ups.
 const taken = 100
 
 // never is the grace of a root with runs that nothing ends by itself: those of a program without that switch.
@@ -117,48 +117,73 @@ func (h *Hosts) take(ctx context.Context, root uuid.UUID) error {
 		GiveUpTx:  func(ctx context.Context, tx pgx.Tx, id int64) error { return ledger.GiveUpTx(ctx, tx, id, root) },
 	}
 	return errors.Join(
-		h.each(ctx, root, `select id from tasks where root_id = $1 and state = 'active' order by id limit $2`, func(id int64) error {
+		h.each(ctx, root, `select id from tasks where root_id = $1 and state = 'active' and id > $2 order by id limit $3`, func(id int64) (bool, error) {
 			return h.takeTask(ctx, id, root, leaving)
 		}),
-		h.each(ctx, root, `select j.id from jobs j where `+cleanUps+` = $1 order by j.id limit $2`, func(id int64) error {
+		h.each(ctx, root, `select j.id from jobs j where `+cleanUps+` = $1 and j.id > $2 order by j.id limit $3`, func(id int64) (bool, error) {
 			left, err := h.cfg.Tasks.LeaveCleanUp(ctx, id, root, leaving)
 			if left {
 				h.cfg.Logger.InfoContext(ctx, "clean-up left to a data root whose host is dead", slog.Int64("job_id", id), slog.String("root_id", root.String()))
 			}
-			return err
+			return left, err
 		}),
 	)
 }
 
-// each has fn called with what is found in a root, whatever becomes of the others.
-func (h *Hosts) each(ctx context.Context, root uuid.UUID, sql string, fn func(id int64) error) error {
-	rows, err := h.cfg.Pool.Query(ctx, sql, root, taken)
-	if err != nil {
-		return fmt.Errorf("list what a dead data root has: %w", err)
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
-		return fmt.Errorf("list what a dead data root has: %w", err)
-	}
+// each has fn called with what is found in a root, in the order of the ids and whatever becomes of the others, until it has
+// taken enough for one pass: what stays where it is doesn't keep back what comes after it.
+func (h *Hosts) each(ctx context.Context, root uuid.UUID, sql string, fn func(id int64) (took bool, err error)) error {
 	var failed []error
-	for _, id := range found {
-		failed = append(failed, lifespan.Guard(h.cfg.Logger, "work of a dead host", func() error { return fn(id) })) //nolint:contextcheck // a guard takes no context
+	for after, left := int64(0), taken; left > 0; {
+		page, err := h.page(ctx, root, sql, after)
+		if err != nil {
+			return errors.Join(append(failed, err)...)
+		}
+		for _, id := range page {
+			if after = id; left == 0 {
+				break
+			}
+			failed = append(failed, lifespan.Guard(h.cfg.Logger, "work of a dead host", func() error { //nolint:contextcheck // a guard takes no context
+				took, err := fn(id)
+				if took {
+					left--
+				}
+				return err
+			}))
+		}
+		if len(page) < taken {
+			break
+		}
 	}
 	return errors.Join(failed...)
 }
 
-func (h *Hosts) takeTask(ctx context.Context, id int64, root uuid.UUID, leaving task.Leaving) error {
-	_, err := h.cfg.Tasks.LeaveRoot(ctx, id, root, leaving)
+// page lists what comes after an id, at most taken of it.
+func (h *Hosts) page(ctx context.Context, root uuid.UUID, sql string, after int64) ([]int64, error) {
+	rows, err := h.cfg.Pool.Query(ctx, sql, root, after, taken)
+	if err != nil {
+		return nil, fmt.Errorf("list what a dead data root has: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, fmt.Errorf("list what a dead data root has: %w", err)
+	}
+	return found, nil
+}
+
+// takeTask answers false for a task that stays, or is somebody's again.
+func (h *Hosts) takeTask(ctx context.Context, id int64, root uuid.UUID, leaving task.Leaving) (took bool, err error) {
+	_, err = h.cfg.Tasks.LeaveRoot(ctx, id, root, leaving)
 	switch {
 	case errors.Is(err, task.ErrLeft):
-		return nil
+		return false, nil
 	case errors.Is(err, task.ErrLandingStarted):
 		if !h.kept[id] {
 			h.kept[id] = true
 			h.cfg.Logger.ErrorContext(ctx, "a task stays with its dead host: its change may have landed already, which only that data root knows",
 				slog.Int64("task_id", id), slog.String("root_id", root.String()))
 		}
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }

@@ -36,6 +36,7 @@ type world struct {
 	other   uuid.UUID
 	task    int64
 	landing bool
+	landed  int64 // tasks up to this one may have landed
 	offered bool
 	log     strings.Builder
 }
@@ -45,7 +46,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, pool: testdb.New(t), other: uuid.New()}
 	store, err := task.NewStore(w.pool, task.StoreConfig{
 		Pipelines:     task.Pipelines{flow.Short("default", "coder", "true")},
-		StopLandingTx: func(context.Context, pgx.Tx, int64) (bool, error) { return !w.landing, nil },
+		StopLandingTx: func(_ context.Context, _ pgx.Tx, id int64) (bool, error) { return !w.landing && id > w.landed, nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -172,6 +173,24 @@ func TestALandingStaysWithItsHostAndIsToldOnce(t *testing.T) {
 	if said := w.log.String(); strings.Count(said, "stays with its dead host") != 1 {
 		t.Errorf("log:\n%s", said)
 	}
+}
+
+// However many stay with their host, the tasks behind them are taken.
+func TestLandingsThatStayKeepNoTaskBehindThem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`insert into tasks overriding system value
+		select (jsonb_populate_record(t, jsonb_build_object('id', 1000 + n, 'key', 'demo-' || 1000 + n))).* from tasks t, generate_series(1, 150) n`)
+	w.exec(`insert into jobs overriding system value
+		select (jsonb_populate_record(j, jsonb_build_object('id', 1000 + n, 'task_id', 1000 + n, 'dedupe_key', 'task:' || 1000 + n))).* from jobs j, generate_series(1, 150) n`)
+	w.landed = 1148
+	w.watched(after + every)
+	w.is("taken", `select string_agg(id::text, ' ' order by id) from tasks where root_id is null`, "1149 1150")
+	w.landed = 1
+	w.watched(every)
+	w.is("taken in one pass", `select count(*)::text from tasks where root_id is null`, "102")
+	w.watched(every)
+	w.is("taken in the end", `select string_agg(id::text, ' ') from tasks where root_id is not null`, "1")
 }
 
 func TestALandingWhoseWorkIsOfferedIsTaken(t *testing.T) {
