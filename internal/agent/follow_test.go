@@ -12,6 +12,7 @@ import (
 	"orch/internal/agent/outcome"
 	"orch/internal/process"
 	"orch/internal/queue"
+	"orch/internal/queue/queuetest"
 )
 
 func TestStopLeavesTheAgentRunning(t *testing.T) {
@@ -61,12 +62,16 @@ func TestKilledWorkerIsContinued(t *testing.T) {
 	if v := process.Probe(b.identity(t, run)); v != process.Alive {
 		t.Fatalf("agent is %s", v)
 	}
+	self, err := process.Self()
+	if err != nil {
+		t.Fatal(err)
+	}
 	dead := func(w queue.Worker) bool {
 		return process.Probe(process.Identity{
 			Host: w.Host, BootID: w.BootID, PIDNamespace: w.PIDNamespace, PID: w.PID, StartedAt: w.PIDStartedAt,
 		}) == process.Dead
 	}
-	if jobs, err := b.queue.ReleaseDead(t.Context(), b.root, dead); err != nil || len(jobs) != 1 {
+	if jobs, err := queuetest.TakeDead(t.Context(), b.queue, self.BootID, self.PIDNamespace, dead); err != nil || len(jobs) != 1 {
 		t.Fatalf("released %d, %v", len(jobs), err)
 	}
 	if err := b.runs.Recover(t.Context()); err != nil {

@@ -23,6 +23,7 @@ import (
 	"orch/internal/merge/attempt"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
+	"orch/internal/queue/queuetest"
 	"orch/internal/testdb"
 	"orch/internal/testgit"
 )
@@ -305,7 +306,7 @@ func (w *world) crashWith(l *queue.Lease, stop point, do func()) bool {
 // reap puts a running job back into the queue, due at once.
 func (w *world) reap(l *queue.Lease) {
 	w.t.Helper()
-	jobs, err := w.queue.ReleaseDead(w.t.Context(), w.root, func(worker queue.Worker) bool { return worker.ID == l.Worker().ID })
+	jobs, err := queuetest.TakeHeld(w.t.Context(), w.queue, l.Worker().ID)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func TestRequeue(t *testing.T) {
 	b.is(err, queue.ErrNotFound)
 }
 
-func TestReleaseDead(t *testing.T) {
+func TestWhatADeadWorkerHeldIsTaken(t *testing.T) {
 	t.Parallel()
 	var failed []string
 	b := newBench(t, queue.Config{OnFailed: func(_ context.Context, _ pgx.Tx, _ queue.Job, code, _ string) error {
@@ -82,15 +82,18 @@ func TestReleaseDead(t *testing.T) {
 	b.no(b.tx(pinned, func(tx pgx.Tx) error { return pinned.PinTx(t.Context(), tx, uuid.New()) }))
 	b.exec(`update jobs set recoveries = 5 where id = any($1)`, ids([]*queue.Lease{crashing, pinned}))
 
-	var asks []uuid.UUID
-	jobs, err := b.q.ReleaseDead(t.Context(), b.w.RootID, func(w queue.Worker) bool {
-		asks = append(asks, w.ID)
-		equal(t, "identity", w.BootID, "boot")
-		return w.ID == b.w.ID
-	})
+	ofBoot := func() (ids []uuid.UUID) {
+		workers, err := b.q.RunningOfBoot(t.Context(), "boot", "ns")
+		b.no(err)
+		for _, w := range workers {
+			ids = append(ids, w.ID)
+		}
+		return ids
+	}
+	equal(t, "may be dead", slices.Equal(ofBoot(), []uuid.UUID{b.w.ID, alive.ID, other.ID}), true)
+	jobs, err := queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
 	b.no(err)
-	equal(t, "asked for both of the root", len(asks) == 2 && slices.Contains(asks, b.w.ID) && slices.Contains(asks, alive.ID), true)
-	equal(t, "released", len(jobs), 4)
+	equal(t, "taken", len(jobs), 4)
 	job := b.state(plain.Job().ID, queue.StateQueued)
 	equal(t, "recoveries", job.Recoveries, 1)
 	equal(t, "attempt", job.Attempt, 0)
@@ -102,16 +105,15 @@ func TestReleaseDead(t *testing.T) {
 	b.state(elsewhere.Job().ID, queue.StateRunning)
 	b.is(b.complete(plain), queue.ErrLeaseLost)
 
-	// Next time only the living are asked about.
-	asks = nil
-	jobs, err = b.q.ReleaseDead(t.Context(), b.w.RootID, func(w queue.Worker) bool { asks = append(asks, w.ID); return false })
+	equal(t, "may be dead later", slices.Equal(ofBoot(), []uuid.UUID{alive.ID, other.ID}), true)
+	jobs, err = queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
 	b.no(err)
-	equal(t, "asked", slices.Equal(asks, []uuid.UUID{alive.ID}) && len(jobs) == 0, true)
+	equal(t, "taken again", len(jobs), 0)
 }
 
 // A worker that is stopped, wedged or gone without a trace has lost its jobs once its leases are over, whichever root
 // it serves; one that beats has not.
-func TestReleaseExpired(t *testing.T) {
+func TestWhatIsHeldByALeaseThatRanOutIsTaken(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{OnFailed: func(context.Context, pgx.Tx, queue.Job, string, string) error { return nil }})
 	far := b.worker(queuetest.Root(t, b.pool))
@@ -119,12 +121,11 @@ func TestReleaseExpired(t *testing.T) {
 	late, fresh, elsewhere, crashing, pinned := claimBy(b.w), claimBy(b.w), claimBy(far), claimBy(b.w), claimBy(b.w)
 	b.no(b.tx(pinned, func(tx pgx.Tx) error { return pinned.PinTx(t.Context(), tx, uuid.New()) }))
 	b.exec(`update jobs set recoveries = 5 where id = any($1)`, ids([]*queue.Lease{crashing, pinned}))
-	b.exec(`update jobs set lease_expires_at = clock_timestamp() - interval '61 seconds' where id <> $1`, fresh.Job().ID)
-	b.exec(`update jobs set lease_expires_at = clock_timestamp() - interval '59 seconds' where id = $1`, fresh.Job().ID)
+	b.exec(`update jobs set lease_expires_at = clock_timestamp() - interval '1 second' where id <> $1`, fresh.Job().ID)
 
-	jobs, err := b.q.ReleaseExpired(t.Context(), time.Minute)
+	jobs, err := queuetest.TakeExpired(t.Context(), b.q)
 	b.no(err)
-	equal(t, "released", len(jobs), 4)
+	equal(t, "taken", len(jobs), 4)
 	for _, lease := range []*queue.Lease{late, elsewhere} {
 		job := b.state(lease.Job().ID, queue.StateQueued)
 		equal(t, "attempt given back", job.Attempt, 0)
@@ -193,22 +194,21 @@ func TestCancelRequestIsSeenUnderTheFence(t *testing.T) {
 	}
 }
 
-// One job that can't be released doesn't keep the others, and is tried again.
-func TestReleaseDeadGoesOnPastABadRow(t *testing.T) {
+// A job that can't be taken, since nobody can be told of its failure, stays as it is for the next look.
+func TestTakenJobWhoseFailureCannotBeToldStays(t *testing.T) {
 	t.Parallel()
 	refuse := errors.New("refused")
 	b := newBench(t, queue.Config{OnFailed: func(context.Context, pgx.Tx, queue.Job, string, string) error { return refuse }})
 	bad, good := b.running(queue.Insert{}), b.running(queue.Insert{})
 	b.exec(`update jobs set recoveries = 5 where id = $1`, bad.Job().ID)
-	dead := func(queue.Worker) bool { return true }
-	jobs, err := b.q.ReleaseDead(t.Context(), b.w.RootID, dead)
-	b.no(err)
-	equal(t, "released", len(jobs) == 1 && jobs[0].ID == good.Job().ID, true)
+	jobs, err := queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
+	b.is(err, refuse)
+	equal(t, "taken", len(jobs) == 1 && jobs[0].ID == good.Job().ID, true)
 	b.state(bad.Job().ID, queue.StateRunning)
 	refuse = nil
-	jobs, err = b.q.ReleaseDead(t.Context(), b.w.RootID, dead)
+	jobs, err = queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
 	b.no(err)
-	equal(t, "released", len(jobs) == 1 && jobs[0].ID == bad.Job().ID, true)
+	equal(t, "taken", len(jobs) == 1 && jobs[0].ID == bad.Job().ID, true)
 }
 
 func TestListAndGet(t *testing.T) {

@@ -133,6 +133,17 @@ func (q *Queue) Counts(ctx context.Context) (map[State]int64, error) {
 
 const beginByIndex = `begin; ` + byIndexSQL
 
+// collect reads rows into structs.
+func collect[T any](ctx context.Context, q *Queue, sql string, args ...any) ([]T, error) {
+	ctx, cancel := q.bounded(ctx)
+	defer cancel()
+	rows, err := q.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
+}
+
 // collectByIndex is collect for statements that must not depend on statistics: a plan that reads the whole table would
 // read all that has ended too.
 func collectByIndex[T any](ctx context.Context, q *Queue, sql string, args ...any) (out []T, err error) {

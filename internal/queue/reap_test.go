@@ -355,7 +355,7 @@ func TestCrashLoopUnderAFinishedRunEnds(t *testing.T) {
 			l := b.running(queue.Insert{})
 			run := b.run(l, state)
 			for n := 1; n <= queue.MaxRecoveries; n++ {
-				_, err := b.q.ReleaseDead(t.Context(), b.w.RootID, everyone)
+				_, err := queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
 				b.no(err)
 				job := b.state(l.Job().ID, queue.StateQueued)
 				equal(t, "recoveries", job.Recoveries > 0, state == "finished")
@@ -363,7 +363,7 @@ func TestCrashLoopUnderAFinishedRunEnds(t *testing.T) {
 				b.one(b.w)
 			}
 			b.exec(`update jobs set lease_expires_at = clock_timestamp() - interval '1 second'`)
-			_, err := b.q.ReleaseExpired(t.Context(), 0)
+			_, err := queuetest.TakeExpired(t.Context(), b.q)
 			b.no(err)
 			job := b.state(l.Job().ID, want)
 			equal(t, "its result can still be used", *job.RunID == run && *job.PinnedRoot == b.w.RootID, true)

@@ -6,10 +6,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/db"
 	"orch/internal/queue"
+	"orch/internal/queue/queuetest"
 )
-
-func everyone(queue.Worker) bool { return true }
 
 // A job of which workers died again and again frees its key when it fails, and who waits for the key is told.
 func TestKeyOfACrashLoopIsFreedAloud(t *testing.T) {
@@ -19,7 +19,7 @@ func TestKeyOfACrashLoopIsFreedAloud(t *testing.T) {
 	b.enqueue(queue.Insert{ConcurrencyKey: "k"})
 	b.exec(`update jobs set recoveries = 5 where id = $1`, l.Job().ID)
 	next := b.listen(queue.ChannelJobs)
-	jobs, err := b.q.ReleaseDead(t.Context(), b.w.RootID, everyone)
+	jobs, err := queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
 	b.no(err)
 	equal(t, "state", jobs[0].State, queue.StateFailed)
 	equal(t, "woken lane", next().Payload, "lane")
@@ -40,7 +40,7 @@ func TestCancelledJobDoesNotEndAsFailed(t *testing.T) {
 		equal(t, "retried", state, queue.StateCancelled)
 		return err
 	}))
-	_, err := b.q.ReleaseDead(t.Context(), b.w.RootID, everyone)
+	_, err := queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
 	b.no(err)
 	b.state(dead.Job().ID, queue.StateCancelled)
 	b.state(last.Job().ID, queue.StateCancelled)
@@ -52,12 +52,12 @@ func TestLockedRowKeepsNoOtherFromRecovery(t *testing.T) {
 	b := newBench(t, queue.Config{QueryTimeout: time.Hour})
 	locked, other := b.running(queue.Insert{}), b.running(queue.Insert{})
 	unlock := b.lock(locked.Job().ID)
-	jobs, err := b.q.ReleaseDead(t.Context(), b.w.RootID, everyone)
-	b.no(err)
+	jobs, err := queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
+	equal(t, "error", db.Code(err), db.CodeLock)
 	equal(t, "recovered", len(jobs), 1)
 	b.state(other.Job().ID, queue.StateQueued)
 	unlock()
-	_, err = b.q.ReleaseDead(t.Context(), b.w.RootID, everyone)
+	_, err = queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
 	b.no(err)
 	b.state(locked.Job().ID, queue.StateQueued)
 }

@@ -69,7 +69,11 @@ func runProcess(raw string) error {
 	q := queue.New(pool, queue.Config{
 		LeaseTTL: cfg.LeaseTTL, QueryTimeout: min(cfg.LeaseTTL, 10*time.Second), BackoffBase: 20 * time.Millisecond, BackoffMax: 200 * time.Millisecond, Logger: log,
 	})
-	w, err := newProcessWorker(cfg, q, log)
+	self, err := process.Self()
+	if err != nil {
+		return err
+	}
+	w, err := newProcessWorker(cfg, q, self, log)
 	if err != nil {
 		return err
 	}
@@ -81,7 +85,7 @@ func runProcess(raw string) error {
 	}()
 	var services sync.WaitGroup
 	services.Go(func() { _ = processListener(conn, w, log).Run(ctx, func() {}) }) // its hints aren't needed
-	services.Go(func() { processRecovery(ctx, cfg, q) })
+	services.Go(func() { processRecovery(ctx, cfg, q, self) })
 	err = w.Run(ctx, func() { fmt.Println("ready") })
 	services.Wait()
 	fmt.Println("stats", w.Stats())
@@ -100,11 +104,7 @@ func checkClock(off time.Duration) error {
 	return nil
 }
 
-func newProcessWorker(cfg processConfig, q *queue.Queue, log *slog.Logger) (*worker.Worker, error) {
-	self, err := process.Self()
-	if err != nil {
-		return nil, err
-	}
+func newProcessWorker(cfg processConfig, q *queue.Queue, self process.Identity, log *slog.Logger) (*worker.Worker, error) {
 	roles := map[string]handlers{"hold": holdHandlers(), "chaos": chaosHandlers(q)}
 	kindLane := map[string]string{}
 	for kind := range roles[cfg.Role] {
@@ -137,16 +137,16 @@ func processListener(conn *pgx.ConnConfig, w *worker.Worker, log *slog.Logger) *
 }
 
 // processRecovery gives back what dead and silent workers held, as every orch process does.
-func processRecovery(ctx context.Context, cfg processConfig, q *queue.Queue) {
+func processRecovery(ctx context.Context, cfg processConfig, q *queue.Queue, self process.Identity) {
 	ticker := time.NewTicker(cfg.LeaseTTL / 2)
 	defer ticker.Stop()
 	for {
-		_, dead := q.ReleaseDead(ctx, cfg.Root, func(w queue.Worker) bool {
+		_, dead := queuetest.TakeDead(ctx, q, self.BootID, self.PIDNamespace, func(w queue.Worker) bool {
 			return process.Probe(process.Identity{
 				Host: w.Host, BootID: w.BootID, PIDNamespace: w.PIDNamespace, PID: w.PID, StartedAt: w.PIDStartedAt,
 			}) == process.Dead
 		})
-		_, expired := q.ReleaseExpired(ctx, q.LeaseTTL()/4)
+		_, expired := queuetest.TakeExpired(ctx, q)
 		_ = errors.Join(dead, expired) // tried again
 		select {
 		case <-ctx.Done():

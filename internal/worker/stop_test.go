@@ -142,7 +142,7 @@ func TestFailedReleaseStillAbandonsTheRun(t *testing.T) {
 			equal(t, "state", b.get(id).State, queue.StateRunning)
 			equal(t, "stats", b.w.Stats(), worker.Stats{Claimed: 1, Errors: b.w.Stats().Errors})
 			// The next process of this root finds its predecessor dead.
-			jobs, err := queue.New(b.pool, queue.Config{}).ReleaseDead(t.Context(), b.cfg.Worker.RootID, func(queue.Worker) bool { return true })
+			jobs, err := queuetest.TakeHeld(t.Context(), queue.New(b.pool, queue.Config{}), b.cfg.Worker.ID)
 			b.no(err)
 			equal(t, "released", len(jobs), 1)
 			equal(t, "state", b.get(id).State, queue.StateQueued)

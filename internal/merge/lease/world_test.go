@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"orch/internal/queue"
+	"orch/internal/queue/queuetest"
 	"orch/internal/testdb"
 )
 
@@ -115,7 +116,7 @@ func (w *world) tryTake(l *queue.Lease, task int64) (got *Right, position int, e
 // reap puts a running job back into the queue, due at once.
 func (w *world) reap(l *queue.Lease) {
 	w.t.Helper()
-	jobs, err := w.queue.ReleaseDead(w.t.Context(), w.root, func(worker queue.Worker) bool { return worker.ID == l.Worker().ID })
+	jobs, err := queuetest.TakeHeld(w.t.Context(), w.queue, l.Worker().ID)
 	if err != nil {
 		w.t.Fatal(err)
 	}
