@@ -38,6 +38,7 @@ func run(m *testing.M) int {
 			variables[name] = value
 		}
 	}
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each command that ends waits for a second
 	var err error
 	if scratch, err = os.MkdirTemp("", "orch-e2e-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -79,6 +80,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", filepath.Dir(program)+string(filepath.ListSeparator)+os.Getenv("PATH"))
 			e.Setenv("ORCH_ROOT", filepath.Join(e.WorkDir, "root"))
 			e.Setenv("ORCH_KILL_GRACE_S", "1")
+			e.Setenv("GORACE", os.Getenv("GORACE"))
 			e.Setenv("GIT_CONFIG_GLOBAL", filepath.Join(e.WorkDir, "gitconfig"))
 			e.Setenv("GIT_CONFIG_NOSYSTEM", "1")
 			config := "[user]\n\tname = Ada\n\temail = ada@example.org\n[init]\n\tdefaultBranch = main\n[safe]\n\tdirectory = *\n"
