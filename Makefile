@@ -52,7 +52,7 @@ stress: ## kill, stop and restart worker processes and their database for two mi
 
 chaos: ## let 100 agents misbehave while orch, their shims and they themselves are killed for three minutes
 	@scripts/setup
-	ORCH_CHAOS_TASKS=100 ORCH_CHAOS_SECONDS=180 go test -v -timeout 30m -run 'Chaos|ExitStatuses|TwentyLiving|IdleAgents' ./cmd/orch
+	ORCH_CHAOS_TASKS=100 ORCH_CHAOS_SECONDS=180 go test -v -timeout 30m -run 'Chaos|ExitStatuses|ManyLiving|IdleAgents' ./cmd/orch
 
 oracle: ## land random branches by gates that are frozen and killed, 500 times, and ask git what came of it
 	@scripts/setup

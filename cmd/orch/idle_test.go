@@ -116,14 +116,14 @@ func used(t *testing.T, while time.Duration, pids ...int) cost {
 //nolint:paralleltest // others would be measured too
 func TestCostOfIdleAgents(t *testing.T) {
 	while := time.Second
-	if variables["ORCH_CHAOS_TASKS"] != "" { // the long form
+	if long() {
 		while = time.Minute
 	}
 	p := newCrowd(t)
 	p.write("agent.sh", `here=$(dirname "$0"); echo "$$" >> "$here/starts-$ORCH_TASK"; exec sleep 1000`)
 	s := p.serve()
 	alone := used(t, while, s.cmd.Process.Pid)
-	runs := s.addAll(make([]string, crowd))
+	runs := s.addAll(make([]string, crowd()))
 	var shims []int
 	for _, run := range runs {
 		opened, err := process.OpenRun(filepath.Join(p.root, "runs", run.ID.String()))
@@ -139,6 +139,6 @@ func TestCostOfIdleAgents(t *testing.T) {
 	own := used(t, while, shims...)
 	following := used(t, while, s.cmd.Process.Pid)
 	t.Logf("%d idle agents cost, per second: their shims %s together; the server %s, and %s without them",
-		crowd, own.per(while), following.per(while), alone.per(while))
+		len(shims), own.per(while), following.per(while), alone.per(while))
 	p.cancelAll(s, runs)
 }
