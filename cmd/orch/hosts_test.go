@@ -22,9 +22,8 @@ echo "$host" > "$ORCH_TASK.txt" && git add . && git commit -qm "Do $ORCH_TASK on
 
 // Two hosts work on one database. One is cut off from it: its agent ends before the other one begins the task anew, and
 // nothing that it says later counts.
-//
-//nolint:paralleltest // its clocks are tight
 func TestHostThatIsCutOffLosesItsTask(t *testing.T) {
+	t.Parallel()
 	one, two, db, cable := newHosts(t)
 	a := one.serve()
 	key := a.add("Do it once")
@@ -57,9 +56,8 @@ func TestHostThatIsCutOffLosesItsTask(t *testing.T) {
 }
 
 // Whoever has just come has seen nobody being silent yet, whatever the database says: it may have been away from all.
-//
-//nolint:paralleltest // its clocks are tight
 func TestHostIsNotGivenUpByOneThatHasJustCome(t *testing.T) {
+	t.Parallel()
 	one, two, db, cable := newHosts(t)
 	a := one.serve()
 	key := a.add("Do it once")
