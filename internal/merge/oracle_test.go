@@ -31,7 +31,7 @@ import (
 // which makes the same branches and the same events; only who comes first is up to the machine.
 func TestOracle(t *testing.T) {
 	t.Parallel()
-	seed, runs := number(t, "ORCH_ORACLE_SEED", rand.IntN(1_000_000)), number(t, "ORCH_ORACLE_RUNS", 8)
+	seed, runs := number(t, "ORCH_ORACLE_SEED", rand.IntN(1_000_000)), number(t, "ORCH_ORACLE_RUNS", 4)
 	t.Logf("ORCH_ORACLE_SEED=%d", seed)
 	for run := range runs {
 		t.Run(strconv.Itoa(run), func(t *testing.T) {
