@@ -179,8 +179,7 @@ func (l *Local) swap(ctx context.Context, r *repository, landing forge.Landing, 
 	}
 	fmt.Fprintf(&transaction, "update refs/heads/%s %s %s\nprepare\ncommit\n", landing.Base, landing.New, landing.Old)
 	message := "orch: land " + strings.Join(strings.Fields(landing.Key), " ")
-	_, err := l.git.Run(ctx, r.gitDir, []byte(transaction.String()), "update-ref", "-m", message, "--stdin")
-	return err
+	return l.write(ctx, r, []byte(transaction.String()), "update-ref", "-m", message, "--stdin")
 }
 
 // fetch brings what refspecs name from a mirror into the repository; a bare commit id brings objects and leaves no trace else.
@@ -189,8 +188,7 @@ func (l *Local) fetch(ctx context.Context, r *repository, mirror string, refspec
 		"fetch", "-q", "--no-tags", "--no-prune", "--refmap=", "--no-write-fetch-head",
 		"--no-auto-maintenance", "--no-recurse-submodules", "--no-show-forced-updates", "--", mirror,
 	}
-	_, err := l.git.Run(ctx, r.gitDir, nil, append(args, refspecs...)...)
-	if err != nil {
+	if err := l.write(ctx, r, nil, append(args, refspecs...)...); err != nil {
 		return fmt.Errorf("copy commits: %w", translate(err))
 	}
 	return nil

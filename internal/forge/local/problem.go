@@ -45,8 +45,8 @@ func translate(err error) error {
 		return nil
 	}
 	text := said(err)
-	if m := regexp.MustCompile(`Unable to create '(.+?)': File exists`).FindStringSubmatch(text); m != nil {
-		return locked(m[1])
+	if path := lockMet(err); path != "" {
+		return locked(path)
 	}
 	if m := regexp.MustCompile(`(?m)^.*(Permission denied|Read-only file system|insufficient permission).*$`).FindString(text); m != "" {
 		return problem(forge.CodeRefused, "let the user that orch runs as write to the repository", "git could not write: %s", m)

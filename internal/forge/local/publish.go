@@ -48,7 +48,7 @@ func (l *Local) Unpublish(ctx context.Context, repo forge.Repo, refs ...string) 
 		return err
 	}
 	deletes := "delete " + strings.Join(refs, "\ndelete ") + "\n"
-	if _, err := l.git.Run(ctx, r.gitDir, []byte(deletes), "update-ref", "--no-deref", "--stdin"); err != nil {
+	if err := l.write(ctx, r, []byte(deletes), "update-ref", "--no-deref", "--stdin"); err != nil {
 		return fmt.Errorf("unpublish %s: %w", strings.Join(refs, ", "), translate(err))
 	}
 	return nil
@@ -164,6 +164,5 @@ func (l *Local) commitAt(ctx context.Context, r *repository, ref string) (string
 }
 
 func (l *Local) move(ctx context.Context, r *repository, ref, to, from string) error {
-	_, err := l.git.Run(ctx, r.gitDir, nil, "update-ref", "--no-deref", ref, to, from)
-	return err
+	return l.write(ctx, r, nil, "update-ref", "--no-deref", ref, to, from)
 }
