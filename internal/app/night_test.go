@@ -259,12 +259,12 @@ func (n *night) tidy() {
 	n.unlock()
 }
 
-// unlock is the person who does as told: a git that dies with its container leaves its lock file in the repository, where orch
-// removes none, since others work there too. It names the file.
+// unlock is the person who does as told: a git that dies with its container leaves its lock file in the repository. Of a branch,
+// which others write too, orch removes none, and names it.
 func (n *night) unlock() {
 	n.t.Helper()
 	told := n.told("landing has a problem")
-	err := filepath.WalkDir(filepath.Join(n.repo.Dir, ".git", "refs"), func(path string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(n.repo.Dir, ".git", "refs", "heads"), func(path string, _ fs.DirEntry, err error) error {
 		named := func(l line) bool { return l.text("code") == "repository_locked" && strings.Contains(l.text("error"), path+" ") }
 		if err == nil && strings.HasSuffix(path, ".lock") && slices.ContainsFunc(told, named) {
 			n.t.Logf("%5.1f s: removed as told: %s", time.Since(n.began).Seconds(), path)
