@@ -42,7 +42,7 @@ func (s *system) wireDaemons(ctx context.Context, opts Options, beat func(servic
 		Fresh:   2 * cfg.Worker.Heartbeat.Duration(), // a beat may just have been under way
 		Ceiling: (&ceiling{cfg: cfg, catalog: s.catalog, log: log}).now, Grace: 2*cfg.Worker.KillGrace.Duration() + time.Minute,
 		Describe: s.describe, OnReapTx: s.alerts.reapedTx, OnMassDeath: s.alerts.MassDeath,
-		Recover: s.runs.Recover, Hosts: s.hosts.Pass, NamespaceGone: s.others.Gone,
+		Recover: s.runs.Recover, Hosts: s.hosts.Pass, NamespaceGone: s.others.Gone, Deserted: s.root.Deserted,
 		OnTick: func() {
 			if opts.At != nil {
 				opts.At("reaper:ticked") // once a tick, where a beat comes with each part

@@ -100,12 +100,19 @@ func once(ask func(queue.Worker) process.Verdict) func(queue.Worker) process.Ver
 }
 
 // holder says whether a worker's process lives. One of another boot is dead when it was of this data root, which one machine
-// uses at a time. Of another root that would be judged by the host's name alone, which clones of a machine share.
+// uses at a time. Of another root that would be judged by the host's name alone, which clones of a machine share. One of this root
+// that can't be seen is dead when nobody else works in it.
 func (r *Reaper) holder(w queue.Worker) process.Verdict {
 	if w.ID == uuid.Nil || w.BootID != r.cfg.Self.BootID && w.RootID != r.cfg.RootID {
 		return process.Unknown
 	}
-	return process.Probe(identityOf(w))
+	verdict := process.Probe(identityOf(w))
+	// Asked after its row was read: a worker is in the data root before it has one. That of a container which was started again
+	// can't be told otherwise.
+	if verdict == process.Unknown && w.RootID == r.cfg.RootID && r.cfg.Deserted != nil && r.cfg.Deserted() {
+		return process.Dead
+	}
+	return verdict
 }
 
 func identityOf(w queue.Worker) process.Identity {

@@ -80,6 +80,8 @@ type Config struct {
 	Recover, Hosts, Reclaim func(ctx context.Context) error
 	// NamespaceGone says whether nothing of another pid namespace of this boot is left. Nil: nobody knows.
 	NamespaceGone func(ctx context.Context, of process.Identity) (bool, error)
+	// Deserted says whether no other process works in the data root, of whatever pid namespace. Nil: nobody knows.
+	Deserted func() bool
 	// Beat is called when the reaper has got further, Counted with the number of jobs that were taken.
 	Beat    func()
 	Counted func(n int)

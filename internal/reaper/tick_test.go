@@ -404,3 +404,34 @@ func TestFirstTickNamesTheAgent(t *testing.T) {
 		}
 	}
 }
+
+// A container that was started again has another pid namespace, from which its last one can't be seen. Whoever works in the data
+// root holds its lock.
+func TestWorkerThatCannotBeSeenIsDeadOnceNobodyElseIsInItsRoot(t *testing.T) {
+	t.Parallel()
+	for name, off := range map[string]bool{"switched on": false, "switched off": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			last := func(worker *queue.Worker) { worker.PIDNamespace = "pid:[1]@1" }
+			own := w.plain(w.worker(last)).Job().ID
+			others := w.plain(w.worker(last, func(worker *queue.Worker) { worker.RootID = w.otherRoot() })).Job().ID
+			self := w.plain(w.worker()).Job().ID
+			deserted := false
+			r := w.reaper(func(c *reaper.Config) { c.Off, c.Deserted = off, func() bool { return deserted } })
+			for range 3 {
+				if err := r.FirstTick(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.jobIs(own, "running attempt 1 recoveries 0")
+			deserted = true
+			if err := r.FirstTick(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w.jobIs(own, "queued attempt 0 recoveries 1")
+			w.jobIs(others, "running attempt 1 recoveries 0")
+			w.jobIs(self, "running attempt 1 recoveries 0")
+		})
+	}
+}

@@ -40,6 +40,29 @@ func TestJoin_BumpsTheBoundRootOnce(t *testing.T) {
 	fits(t, path, pool, 2)
 }
 
+func TestRootIsDesertedWhenNobodyElseWorksInIt(t *testing.T) {
+	t.Parallel()
+	pool, path := testdb.New(t), dir(t)
+	served := bind(t, path, pool, Config{})
+	want := func(when string, want bool) {
+		t.Helper()
+		if got := served.Deserted(); got != want || served.Others() == want {
+			t.Errorf("%s: deserted %v, others %v", when, got, served.Others())
+		}
+	}
+	want("alone", true)
+	joined := mustJoin(t, path, pool, Config{})
+	want("with another one", false)
+	if err := joined.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want("alone again", true)
+	served.lock.in = false // the filesystem doesn't do that
+	if served.Deserted() {
+		t.Error("a guess")
+	}
+}
+
 // untouched describes everything that a start could change.
 func untouched(t *testing.T, path string, pool *pgxpool.Pool) string {
 	t.Helper()

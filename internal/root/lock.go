@@ -16,7 +16,10 @@ import (
 const lockName = "root.lock"
 
 // lock is the open root.lock. It belongs to this opening of the file, so two in one process exclude each other too.
-type lock struct{ file *os.File }
+type lock struct {
+	file *os.File
+	in   bool // it has entered
+}
 
 // openLock opens root.lock; flag is os.O_CREATE to make it where it lacks, else 0.
 func openLock(path string, flag int) (*lock, error) {
@@ -56,7 +59,7 @@ func (l *lock) close() error {
 // enter says to others that a start succeeded in this directory. Nobody ever waits for this second, shared lock of the same
 // file, which, unlike the first, can be looked for without taking it. A filesystem without it makes others more careful than they need be.
 func (l *lock) enter() {
-	_ = unix.FcntlFlock(l.file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK})
+	l.in = unix.FcntlFlock(l.file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK}) == nil
 }
 
 // entered says whether anyone else works in this directory, other containers included.
@@ -64,9 +67,23 @@ func (l *lock) entered() bool {
 	if l == nil {
 		return false
 	}
+	others, err := l.others()
+	return err == nil && others
+}
+
+// deserted says whether nobody else does, for certain.
+func (l *lock) deserted() bool {
+	if !l.in {
+		return false
+	}
+	others, err := l.others()
+	return err == nil && !others
+}
+
+func (l *lock) others() (bool, error) {
 	found := unix.Flock_t{Type: unix.F_WRLCK}
 	err := unix.FcntlFlock(l.file.Fd(), unix.F_OFD_GETLK, &found)
-	return err == nil && found.Type != unix.F_UNLCK
+	return found.Type != unix.F_UNLCK, err
 }
 
 // Holder is a process that has the root's lock.

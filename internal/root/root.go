@@ -47,6 +47,10 @@ func (r *Root) InstanceID() uuid.UUID { return r.marker.InstanceID }
 // Others says whether any other process works in this root, those of other containers included.
 func (r *Root) Others() bool { return r.lock.entered() }
 
+// Deserted says whether no other process works in this root, those of other containers included. Unlike that there are no
+// Others, it is never a guess.
+func (r *Root) Deserted() bool { return r.lock.deserted() }
+
 // Generation is the one that this process was given at its start.
 func (r *Root) Generation() int64 { return r.marker.Generation }
 
