@@ -11,10 +11,12 @@ import (
 
 // Retry lets a blocked task go on, at the stage and round where it stopped; one that used up its rounds gets one more.
 // note, when given, is told to the agent: the answer to its question, or a hint. A task that waits for a person to land
-// it is looked at again: the merge gate finds that it was landed, or makes it ready anew.
+// it is looked at again: the merge gate finds that it was landed, or makes it ready anew. One that is under way but has lost its
+// job gets one.
 func (s *Store) Retry(ctx context.Context, key, actor, note string) (Task, error) {
-	return s.goOn(ctx, "retry", key, actor, note, func(t Task) error {
-		if t.State != Blocked && !t.Ready() {
+	return s.goOn(ctx, "retry", key, actor, note, func(t Task, job *queue.Job) error {
+		lost := t.State == Active && job == nil // which the reconciler mends, unless it is off
+		if t.State != Blocked && !t.Ready() && !lost {
 			return ErrNotBlocked
 		}
 		return nil
@@ -24,7 +26,7 @@ func (s *Store) Retry(ctx context.Context, key, actor, note string) (Task, error
 // Answer lets a task go on whose agent has asked something, with the answer. A task that asks nothing, e.g. because
 // somebody was first, answers ErrNotAsking.
 func (s *Store) Answer(ctx context.Context, key, actor, text string) (Task, error) {
-	return s.goOn(ctx, "answer", key, actor, text, func(t Task) error {
+	return s.goOn(ctx, "answer", key, actor, text, func(t Task, _ *queue.Job) error {
 		if t.State != Blocked || t.ReasonCode != CodeNeedsInput {
 			return ErrNotAsking
 		}
@@ -33,14 +35,14 @@ func (s *Store) Answer(ctx context.Context, key, actor, text string) (Task, erro
 }
 
 // goOn has a task without a job go on, if fits has nothing against it.
-func (s *Store) goOn(ctx context.Context, doing, key, actor, note string, fits func(Task) error) (Task, error) {
+func (s *Store) goOn(ctx context.Context, doing, key, actor, note string, fits func(Task, *queue.Job) error) (Task, error) {
 	t, err := s.Get(ctx, key)
 	if err != nil {
 		return Task{}, fmt.Errorf("%s task: %w", doing, err)
 	}
 	var moved Moved
 	err = s.withJob(ctx, t.ID, func(tx pgx.Tx, locked Task, job *queue.Job) error {
-		if err := fits(locked); err != nil {
+		if err := fits(locked, job); err != nil {
 			return err
 		}
 		if job != nil {

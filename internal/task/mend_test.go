@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,6 +44,25 @@ func TestResumeLeavesAloneWhatHasMoved(t *testing.T) {
 		t.Errorf("resumed it is %+v", got)
 	}
 	if event := b.lastEvent(task.ID, EventResumed); event.Actor != System || event.Reason != "it is over" {
+		t.Errorf("%+v", event)
+	}
+}
+
+func TestRetryGivesAnActiveTaskTheJobThatItHasLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	task := b.create()
+	if _, err := b.store.Retry(t.Context(), task.Key, "ann", ""); !errors.Is(err, ErrNotBlocked) {
+		t.Errorf("with its job: %v", err)
+	}
+	b.exec(`delete from jobs`)
+	if _, err := b.store.Retry(t.Context(), task.Key, "ann", "mind the gap"); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.get(task.ID); got.State != Active || got.At() != task.At() || b.job(task.ID) == nil || !strings.Contains(got.Feedback, "mind the gap") {
+		t.Errorf("it is %+v, with job %+v", got, b.job(task.ID))
+	}
+	if event := b.lastEvent(task.ID, EventRetried); event.Actor != "ann" {
 		t.Errorf("%+v", event)
 	}
 }
