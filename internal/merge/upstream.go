@@ -105,7 +105,7 @@ func (l *Landings) Upstream(ctx context.Context, taskID int64) (bool, error) {
 		return false, nil
 	}
 	commit, err := upstream(ctx, site, commits)
-	if err == nil && commit != "" && ready != nil && slices.Contains(commits, commit) {
+	if err == nil && commit != "" && ready != nil && ready.BaseOld != "" && slices.Contains(commits, commit) {
 		var lost bool
 		if lost, err = site.TakenBack(ctx, commit, ready.BaseOld); lost {
 			commit = ""
