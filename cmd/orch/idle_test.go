@@ -113,8 +113,9 @@ func used(t *testing.T, while time.Duration, pids ...int) cost {
 
 // It tells what it costs to have agents that say nothing: to their shims, and to the server that follows them.
 //
-//nolint:paralleltest // others would be measured too
+//nolint:paralleltest // the long form would measure others too
 func TestCostOfIdleAgents(t *testing.T) {
+	besideOthers(t)
 	while := time.Second
 	if long() {
 		while = time.Minute

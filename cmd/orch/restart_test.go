@@ -26,6 +26,14 @@ func crowd() int {
 // long is whether the long form of the tests was asked for.
 func long() bool { return variables["ORCH_CHAOS_TASKS"] != "" }
 
+// besideOthers lets a test run together with others, but not in the long form, which measures.
+func besideOthers(t *testing.T) {
+	t.Helper()
+	if !long() {
+		t.Parallel()
+	}
+}
+
 // newCrowd is a place with as many slots as agents. Each agent notes its start, waits for the file go, and ends with the
 // code that the file code names for its task.
 func newCrowd(t *testing.T) *place {
@@ -67,10 +75,15 @@ func (s *server) addAll(ends []string) (runs map[string]api.Run) {
 
 // A restart after kill -9 finds each living agent again, whatever their number, and starts none anew.
 //
-//nolint:paralleltest // it tells how long that takes
+//nolint:paralleltest // the long form tells how long that takes
 func TestManyLivingAgentsAreFollowedAgainAfterAKill(t *testing.T) {
-	t.Run("with a database of its own", func(t *testing.T) { followAgain(t, newCrowd(t)) })
+	besideOthers(t)
+	t.Run("with a database of its own", func(t *testing.T) {
+		besideOthers(t)
+		followAgain(t, newCrowd(t))
+	})
 	t.Run("with a given database", func(t *testing.T) {
+		besideOthers(t)
 		p := newCrowd(t)
 		p.onDatabase(testdb.Empty(t), p.env...)
 		followAgain(t, p)
