@@ -265,7 +265,9 @@ func (n *night) unlock() {
 	n.t.Helper()
 	told := n.told("landing has a problem")
 	err := filepath.WalkDir(filepath.Join(n.repo.Dir, ".git", "refs", "heads"), func(path string, _ fs.DirEntry, err error) error {
-		named := func(l line) bool { return l.text("code") == "repository_locked" && strings.Contains(l.text("error"), path+" ") }
+		named := func(l line) bool {
+			return l.text("code") == "repository_locked" && strings.Contains(l.text("error"), path+" ")
+		}
 		if err == nil && strings.HasSuffix(path, ".lock") && slices.ContainsFunc(told, named) {
 			n.t.Logf("%5.1f s: removed as told: %s", time.Since(n.began).Seconds(), path)
 			n.faults["(lock files removed as told)"]++
