@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -174,13 +173,10 @@ agents:
 // serveOn starts orch with its private PostgreSQL, as whoever watches over it would after its death.
 func (n *night) serveOn() *serving { return n.start("serve-night", n.dir).dial() }
 
-// contain starts a worker in a container. It can't see the database's processes, and is told where its socket is.
+// contain starts a worker in a container. It can't see the database's processes, and finds its socket.
 func (n *night) contain() *serving {
 	n.t.Helper()
-	return n.startIn("work-night", n.dir, func(cmd *exec.Cmd) error {
-		cmd.Env = append(cmd.Env, "ORCH_DATABASE_URL="+testdb.URL(n.private()))
-		return testhost.Container(cmd)
-	})
+	return n.startIn("work-night", n.dir, testhost.Container)
 }
 
 // private is how to reach the database that orch runs, once it does.

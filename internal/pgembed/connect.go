@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"syscall"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sys/unix"
 )
 
 // ErrNotRunning says that nobody runs the database at the moment.
@@ -25,10 +26,22 @@ func Connect(dir, database string) (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the database in %s: %w", dir, err)
 	}
-	if !file.ready || file.socket == "" || errors.Is(syscall.Kill(file.pid, 0), syscall.ESRCH) {
+	if !file.ready || file.socket == "" || !listens(file.socket) {
 		return nil, fmt.Errorf("%w in %s", ErrNotRunning, dir)
 	}
 	return connConfig(file.socket, database)
+}
+
+// listens says whether somebody listens on the socket in a directory. The server's pid wouldn't tell: it may be of another pid
+// namespace.
+func listens(dir string) bool {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return true // a connection will tell
+	}
+	defer func() { _ = unix.Close(fd) }()
+	err = unix.Connect(fd, &unix.SockaddrUnix{Name: filepath.Join(dir, ".s.PGSQL."+strconv.Itoa(port))})
+	return !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT)
 }
 
 // connConfig builds a configuration that owes nothing to the PG* variables of our environment, which are meant for
