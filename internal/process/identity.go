@@ -80,8 +80,14 @@ func pidNamespace() (string, error) {
 	return number + firstAt + strconv.FormatInt(first.Started, 10), nil
 }
 
-// here is what all processes that this one can see have in common.
+// ErrForeignProc means that /proc shows another pid namespace than the caller's: every pid in it is somebody else's here.
+var ErrForeignProc = errors.New("/proc is another pid namespace's: mount one for this namespace, as unshare does with --mount-proc")
+
+// here is what all processes that this one can see have in common. ErrForeignProc: it can't be said which those are.
 func here() (Identity, error) {
+	if self, err := os.Readlink("/proc/self"); err == nil && self != strconv.Itoa(os.Getpid()) {
+		return Identity{}, ErrForeignProc
+	}
 	host, err := os.Hostname()
 	if err != nil {
 		return Identity{}, fmt.Errorf("read the host name: %w", err)

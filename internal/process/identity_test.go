@@ -119,6 +119,23 @@ func TestProbeWithoutASightOfOthers(t *testing.T) {
 	}
 }
 
+// Such as in a namespace that was made without a mount of its own: there each living process would seem dead, and the pids of
+// those that are to be ended would be others'.
+func TestProcOfAnotherNamespaceIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	raw, err := json.Marshal(reaped(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line := helper(t, func(cmd *exec.Cmd) {
+		inNamespace(cmd)
+		cmd.SysProcAttr.Cloneflags &^= unix.CLONE_NEWNS
+	}, "misled", string(raw))
+	if line != "true unknown" {
+		t.Errorf("misled: %s", line)
+	}
+}
+
 func TestNamespacesThatGetTheSameNumberDiffer(t *testing.T) {
 	t.Parallel()
 	// Several, one after the other: at least as likely as not the kernel gives the same number again.

@@ -65,6 +65,13 @@ func TestMain(m *testing.M) {
 			_, err := os.Stat("/proc/" + strconv.Itoa(id.PID))
 			fmt.Println(process.Probe(id), os.IsNotExist(err))
 			os.Exit(0)
+		case "misled": // says whether it knows that /proc isn't its own namespace's, and what it sees there of somebody
+			var id process.Identity
+			must(json.Unmarshal([]byte(os.Args[2]), &id))
+			id.PIDNamespace, _ = os.Readlink("/proc/self/ns/pid") // as a process of this namespace would be named
+			_, err := process.Self()
+			fmt.Println(errors.Is(err, process.ErrForeignProc), process.Probe(id))
+			os.Exit(0)
 		case "namespaced": // says who it is, and what it thinks of somebody
 			must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 			must(unix.Mount("proc", "/proc", "proc", 0, ""))
