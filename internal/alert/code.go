@@ -1,9 +1,30 @@
 package alert
 
+import (
+	"cmp"
+	"strings"
+)
+
 const codeNeedsInput = "needs_input"
 
 // Meaning is a code in a sentence; "" for one that isn't known here, which is shown as it is.
 func Meaning(code string) string { return known()[code].meaning }
+
+// MeaningOfPause is the code of an agent's pause in a sentence whose subject is the agent.
+func MeaningOfPause(code string) string {
+	switch code {
+	case "auth":
+		return "it isn't signed in, or its key is refused"
+	case "quota":
+		return "its quota is used up"
+	case "rate_limited":
+		return "it is asked to slow down"
+	case "not_found":
+		return "its program isn't there"
+	default:
+		return cmp.Or(Meaning(code), strings.ReplaceAll(code, "_", " "))
+	}
+}
 
 // hintOf is what a person does before anything is tried again; "" when that depends.
 func hintOf(code string) string { return known()[code].hint }
@@ -15,7 +36,7 @@ type said struct{ meaning, hint string }
 func known() map[string]said {
 	const (
 		why    = "see `orch doctor`, and put right what it says"
-		agents = "sign its agent in, or give it a key that is good"
+		agents = "sign its agent in, or give it a key that is good, and resume it as `orch agent list` says"
 	)
 	return map[string]said{
 		codeNeedsInput:     {"its agent asks something", ""},
@@ -40,7 +61,7 @@ func known() map[string]said {
 		"rate_limited":  {"its agent is asked to slow down", ""},
 		"killed":        {"its agent was killed, and no attempt is left", "see the memory of its host"},
 		"crashed":       {"its agent or what watched it died, and no attempt is left", "see the memory of its host"},
-		"not_found":     {"the program of its agent isn't there", "install it, or correct the agent's command in orch.yaml"},
+		"not_found":     {"the program of its agent isn't there", "install it, or correct the agent's command in orch.yaml, and resume the agent as `orch agent list` says"},
 		"agent_unknown": {"orch.yaml has no agent of that name", "define the agent in orch.yaml"},
 		"agent_command": {"the command of its agent can't be used", "correct the agent in orch.yaml"},
 		"agent_home":    {"the home of its agent can't be made ready", "correct the agent's home in orch.yaml"},

@@ -60,7 +60,7 @@ func TestQuestionIsAnsweredAndHintComesFirst(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]string{
 		"needs_input":      "Then: `orch task answer demo-1 \"…\"`",
-		"auth":             "First: sign its agent in",
+		"auth":             "and resume it as `orch agent list` says",
 		"checkout_dirty":   "First: commit them, or put them away\nThen: `orch task retry demo-1`",
 		"a_code_of_2031":   "Task demo-1 needs you: a code of 2031.",
 		"rounds_exhausted": "until all rounds were used up; a retry grants one more.",

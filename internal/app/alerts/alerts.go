@@ -127,7 +127,7 @@ func (a *Alerts) LeaseReclaimedTx(ctx context.Context, tx pgx.Tx, r lease.Reclai
 
 // AgentPausedTx is roster.Config.OnPauseTx.
 func (a *Alerts) AgentPausedTx(ctx context.Context, tx pgx.Tx, p queue.Pause) error {
-	told := alert.Alert{Kind: alert.AgentPaused, Agent: p.Name, Code: p.Code}
+	told := alert.Alert{Kind: alert.AgentPaused, Agent: p.Name, Code: p.Code, Reason: alert.MeaningOfPause(p.Code)}
 	if p.Until == nil { // such a pause is begun once: nothing but a person ends it
 		told.Key = fmt.Sprintf("%s:%s:%d", p.Name, p.Code, time.Now().UnixNano())
 		return a.cfg.Outbox.EnqueueTx(ctx, tx, told)
@@ -136,7 +136,7 @@ func (a *Alerts) AgentPausedTx(ctx context.Context, tx pgx.Tx, p queue.Pause) er
 		return nil
 	}
 	told.Key, told.Quiet = p.Name+":"+p.Code, quiet
-	told.Reason = alert.Meaning(p.Code) + ", until " + p.Until.UTC().Format("2006-01-02 15:04 UTC")
+	told.Reason = alert.MeaningOfPause(p.Code) + ", until " + p.Until.UTC().Format("2006-01-02 15:04 UTC")
 	return a.cfg.Outbox.EnqueueTx(ctx, tx, told)
 }
 

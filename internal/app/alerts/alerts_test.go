@@ -326,7 +326,7 @@ func TestPauseThatNeedsAPersonOrLastsIsTold(t *testing.T) {
 	for d := range 3 { // each run that ends has it last a little longer
 		pause("coder", "quota", 5*time.Hour+time.Duration(d)*time.Second)
 	}
-	if a := b.one(alert.AgentPaused); a.Agent != "coder" || !strings.Contains(a.Text(alert.MaxText), "its quota") && !strings.Contains(a.Reason, "quota") || !strings.Contains(a.Reason, "until 20") {
+	if a := b.one(alert.AgentPaused); a.Agent != "coder" || !strings.HasPrefix(a.Reason, "its quota is used up, until 20") {
 		t.Errorf("%+v", a)
 	}
 	pause("coder", "auth", 0)
