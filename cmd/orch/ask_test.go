@@ -26,6 +26,7 @@ func TestAgentAsksAndWaitsAndGoesOnInItsSession(t *testing.T) {
 agents:
   coder: {preset: claude, command: [`+program.Path+`]}
 `)
+	p.onGivenDatabase()
 	s := p.serve()
 	key := s.add("Do it")
 	s.until(key, "it asks", func(d api.TaskDetail) bool {

@@ -25,6 +25,7 @@ repos:
 agents:
   coder: {preset: claude, command: [`+program.Path+`]}
 `)
+	p.onGivenDatabase()
 	s := p.serve()
 	key := s.add("Do it")
 	s.until(key, "its budget is used up", func(d api.TaskDetail) bool {

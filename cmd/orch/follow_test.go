@@ -107,6 +107,7 @@ while [ ! -e "$here/go" ]; do sleep 0.02; done
 echo after
 exit 7
 `)
+	p.onGivenDatabase()
 	s := p.serve()
 	key := s.add("Fail")
 	run := s.started(key)

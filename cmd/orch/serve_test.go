@@ -79,6 +79,7 @@ func alive(pid int) bool {
 func TestQueueShowsTheRunningJob(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, patientAgent())
+	p.onGivenDatabase()
 	s := p.serve()
 	key := s.add("Show me")
 	run := s.started(key)
@@ -186,6 +187,7 @@ func TestKilledServerFollowsItsAgentAgain(t *testing.T) {
 func TestTwoTasksLandOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, patientAgent())
+	p.onGivenDatabase()
 	s := p.serve()
 	first, second := s.add("One"), s.add("Two")
 	eventually(t, "both agents run", func(context.Context) bool { return strings.Count(p.read("starts"), "\n") == 2 })
@@ -254,6 +256,7 @@ pipelines:
 func TestCancelEndsTheAgent(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, patientAgent())
+	p.onGivenDatabase()
 	s := p.serve()
 	key := s.add("Never mind")
 	run := s.started(key)

@@ -22,6 +22,11 @@ func (p *place) onDatabase(url *pgx.ConnConfig, more ...string) *store {
 	return &store{t: p.t, config: url}
 }
 
+// onGivenDatabase spares a place a server of its own, where the test isn't about that. All else is as usual.
+func (p *place) onGivenDatabase() {
+	p.env = append(p.env, "ORCH_DATABASE_URL="+testdb.URL(testdb.Empty(p.t)), "ORCH_AUTO_MIGRATE=true")
+}
+
 // with is the same place with more variables.
 func (p *place) with(env ...string) *place {
 	other := *p
