@@ -111,6 +111,9 @@ func (r *Runs) over(ctx context.Context, id uuid.UUID, at process.Identity, on g
 
 // lost is the end of a run whose directory is gone. After a power cut that may be one that was just made.
 func (r *Runs) lost(ctx context.Context, run Run, on grounds) (process.Exit, error) {
+	if err := r.finder().There(); err != nil {
+		return process.Exit{}, err
+	}
 	if err := r.over(ctx, run.ID, sight.Starter(run), on); err != nil {
 		return process.Exit{}, err
 	}

@@ -43,18 +43,30 @@ func (f Finder) Of(run ledger.Run) process.State {
 	return st
 }
 
-// Look is Of with the error. A run that was seen alive and whose directory is lost is dead, or foreign.
+// Look is Of with the error. A run that was seen alive and whose directory is lost is dead, or foreign; with all directories gone
+// nothing can be said.
 func (f Finder) Look(run ledger.Run) (process.State, error) {
 	shim, err := process.OpenRun(f.Path(run.ID))
 	switch {
 	case errors.Is(err, process.ErrNoRun) && run.State == ledger.StateIntended:
 		return process.State{Status: process.StatusPending}, nil
 	case errors.Is(err, process.ErrNoRun):
+		if err := f.There(); err != nil {
+			return process.State{}, err
+		}
 		return f.lost(Starter(run)), nil
 	case err != nil:
 		return process.State{}, err //nolint:wrapcheck // it says what it is
 	}
 	return shim.State() //nolint:wrapcheck // as above
+}
+
+// There is nil when there is a place for run directories: a disk that is away has lost no run.
+func (f Finder) There() error {
+	if _, err := os.Stat(f.Dir); err != nil {
+		return fmt.Errorf("look for run directories: %w", err)
+	}
+	return nil
 }
 
 // lost is a run that was seen alive at some place and has no directory any more.
