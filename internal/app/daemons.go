@@ -15,8 +15,8 @@ import (
 	"orch/internal/config/orchyaml"
 	"orch/internal/git"
 	"orch/internal/lifespan"
-	"orch/internal/merge"
 	"orch/internal/merge/lease"
+	"orch/internal/merge/resting"
 	"orch/internal/metrics"
 	"orch/internal/process"
 	"orch/internal/reaper"
@@ -52,7 +52,7 @@ func (s *system) wireDaemons(ctx context.Context, opts Options, beat func(servic
 	})
 	s.reconciler = reconcile.New(reconcile.Config{
 		Pool: s.pool, Tasks: s.tasks, Root: s.root.ID(), Interval: cfg.Reconcile.Interval.Duration(), LeaseTTL: cfg.Worker.LeaseTTL.Duration(),
-		Landings: merge.NewLandings(merge.LandingsConfig{
+		Landings: resting.New(resting.Config{
 			Pool: s.pool, Store: s.merges, Tasks: landingTasks{s.tasks, log}, Mirrors: s.places.Mirrors(), Catalog: landingCatalog{s.catalog, s.tasks},
 			Forge: s.forge, Committer: git.Committer(), Fresh: fetchedFor, Logger: log,
 		}),

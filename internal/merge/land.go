@@ -216,11 +216,11 @@ func (d *drive) publish(ctx context.Context) error {
 		return err
 	}
 	d.h.at(pointPublishing)
-	mirror, err := d.h.build.Put(ctx, d.def.Repo, d.task.source(), d.attempt.LandSHA)
+	mirror, err := d.h.build.Put(ctx, d.def.Repo, d.task.Source(), d.attempt.LandSHA)
 	if err != nil {
 		return err
 	}
-	if err := d.h.cfg.Forge.Publish(ctx, d.def.Repo, mirror, d.task.source().BranchRef()); err != nil {
+	if err := d.h.cfg.Forge.Publish(ctx, d.def.Repo, mirror, d.task.Source().BranchRef()); err != nil {
 		return problem.Of(problem.Publish, err)
 	}
 	d.h.at(pointPublished)

@@ -99,7 +99,7 @@ func (d *drive) gather(ctx context.Context, site *build.Site, next *attempt.Atte
 	var mates []mate
 	for _, i := range group.Next(line, d.def.Batch)[1:] {
 		m := found[i-1]
-		made, err := site.Make(ctx, m.task.source(), next.TipSHA, m.task.Head, git.Method(d.def.Method))
+		made, err := site.Make(ctx, m.task.Source(), next.TipSHA, m.task.Head, git.Method(d.def.Method))
 		var conflict *git.ConflictError
 		var takenBack *build.TakenBackError
 		if errors.As(err, &conflict) || errors.As(err, &takenBack) || err == nil && made.Empty {
@@ -187,7 +187,7 @@ func (d *drive) apart(ctx context.Context, site *build.Site, m mate) (bool, erro
 	if !def.Land || def.Test != d.def.Test || method != d.def.Method || def.Repo.Name != d.attempt.Repo || def.Target != d.attempt.Target {
 		return true, nil
 	}
-	has, err := site.Has(ctx, m.task.source(), m.task.Head)
+	has, err := site.Has(ctx, m.task.Source(), m.task.Head)
 	return !has, err
 }
 

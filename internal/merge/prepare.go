@@ -21,7 +21,7 @@ import (
 )
 
 // source is the task's work, to the builder.
-func (t Task) source() build.Source {
+func (t Task) Source() build.Source {
 	return build.Source{Key: t.Key, Branch: t.Branch, Title: t.Title}
 }
 
@@ -36,7 +36,7 @@ func (d *drive) offer(ctx context.Context, current *attempt.Attempt) {
 	if d.task.Head == "" || !d.home() || d.def.Home || !d.def.Land || !d.task.Land || current != nil && current.Offered {
 		return
 	}
-	offered, err := d.h.build.Offer(ctx, d.def.Repo, d.task.source(), d.task.Head)
+	offered, err := d.h.build.Offer(ctx, d.def.Repo, d.task.Source(), d.task.Head)
 	if err != nil {
 		d.h.log.DebugContext(ctx, "head not offered", slog.String("task", d.task.Key), slog.Any("error", err))
 	}
@@ -75,7 +75,7 @@ func (d *drive) prepare(ctx context.Context) error {
 	if commit, err := d.upstream(ctx, site, head); err != nil || commit != "" {
 		return d.already(ctx, commit, err)
 	}
-	made, err := site.Make(ctx, d.task.source(), site.Base, head, git.Method(d.def.Method))
+	made, err := site.Make(ctx, d.task.Source(), site.Base, head, git.Method(d.def.Method))
 	var conflict *git.ConflictError
 	var takenBack *build.TakenBackError
 	switch {
@@ -143,7 +143,7 @@ func (d *drive) claimed() forge.Claim {
 // none. A branch that was published is at what orch itself made of that commit, and is set back before the attempt forgets
 // that it did. Away from the data root that has the branch, the head is what was offered.
 func (d *drive) head(ctx context.Context, site *build.Site, next *attempt.Attempt) (string, error) {
-	head, source := d.task.Head, d.task.source()
+	head, source := d.task.Head, d.task.Source()
 	offered, err := site.Offered(ctx, source.Key)
 	if err != nil {
 		return "", err
@@ -195,8 +195,8 @@ func (d *drive) sendHome(ctx context.Context, err error) error {
 
 // upstream finds out whether the work is in the target already: in its history, as what an earlier drive prepared (a
 // person may have landed a ready branch) or as it came from its author, and as which commit; or else as other commits that
-// change the same, e.g. one that a person squashed, which the method's replay may take for a conflict. What Landings.Upstream finds
-// is found here.
+// change the same, e.g. one that a person squashed, which the method's replay may take for a conflict. What package
+// resting finds is found here.
 func (d *drive) upstream(ctx context.Context, site *build.Site, head string) (string, error) {
 	kept, err := site.Kept(ctx, d.task.Key)
 	if err != nil {
@@ -206,20 +206,7 @@ func (d *drive) upstream(ctx context.Context, site *build.Site, head string) (st
 	if kept != "" && kept == d.attempt.LandSHA {
 		commits = []string{kept, head}
 	}
-	return upstream(ctx, site, commits)
-}
-
-// upstream is the commit as which the target has the first of commits, or the target's own when it has the last one's change.
-func upstream(ctx context.Context, site *build.Site, commits []string) (string, error) {
-	commit, err := site.Upstream(ctx, commits...)
-	if err != nil || commit != "" {
-		return commit, err
-	}
-	contained, err := site.Contains(ctx, commits[len(commits)-1])
-	if err != nil || !contained {
-		return "", err
-	}
-	return site.Base, nil
+	return site.Already(ctx, commits...)
 }
 
 // already ends the task without a test or a landing: its work is upstream as commit.

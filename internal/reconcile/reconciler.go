@@ -31,7 +31,7 @@ type Repaired struct {
 	Repo   string `json:"repo"`
 }
 
-// Landings is what is asked of the repositories that tasks land in. merge.Landings is one.
+// Landings is what is asked of the repositories that tasks land in. resting.Landings of merge is one.
 type Landings interface {
 	// Upstream says whether the work of a task that waits for a person is on its target.
 	Upstream(ctx context.Context, taskID int64) (bool, error)

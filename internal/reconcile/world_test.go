@@ -21,6 +21,7 @@ import (
 	"orch/internal/merge"
 	"orch/internal/merge/attempt"
 	"orch/internal/merge/lease"
+	"orch/internal/merge/resting"
 	"orch/internal/queue"
 	"orch/internal/queue/queuetest"
 	"orch/internal/reconcile"
@@ -93,7 +94,7 @@ func (w *world) reconciler() *reconcile.Reconciler { return w.reconcilerOn(w.poo
 func (w *world) reconcilerOn(pool *pgxpool.Pool) *reconcile.Reconciler {
 	return reconcile.New(reconcile.Config{
 		Pool: pool, Tasks: w.tasks, Root: w.root, Logger: w.log.logger(),
-		Landings: merge.NewLandings(merge.LandingsConfig{
+		Landings: resting.New(resting.Config{
 			Pool: pool, Store: w.store, Tasks: adapter{w}, Mirrors: w, Catalog: adapter{w}, Forge: w.forge, Committer: git.Committer(), Fresh: w.fresh,
 		}),
 	})

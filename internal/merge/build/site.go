@@ -104,6 +104,20 @@ func (s *Site) Upstream(ctx context.Context, commits ...string) (string, error) 
 	return "", nil
 }
 
+// Already is the commit as which the target has the first of commits, or the target's own when it has the last one's change; "" when
+// it has none.
+func (s *Site) Already(ctx context.Context, commits ...string) (string, error) {
+	commit, err := s.Upstream(ctx, commits...)
+	if err != nil || commit != "" {
+		return commit, err
+	}
+	contained, err := s.Contains(ctx, commits[len(commits)-1])
+	if err != nil || !contained {
+		return "", err
+	}
+	return s.Base, nil
+}
+
 // Contains says whether the target has all that head changes already, in whatever commits: as one that a person squashed, or as
 // its own ones that were copied there. It looks at the change as a whole; one that conflicts with the target isn't in it.
 func (s *Site) Contains(ctx context.Context, head string) (bool, error) {

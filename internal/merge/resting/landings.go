@@ -1,4 +1,5 @@
-package merge
+// Package resting answers whether a landing that rests, with a person or for a cause that may be over, may go on.
+package resting
 
 import (
 	"context"
@@ -15,18 +16,19 @@ import (
 	"orch/internal/db"
 	"orch/internal/forge"
 	"orch/internal/git"
+	"orch/internal/merge"
 	"orch/internal/merge/attempt"
 	"orch/internal/merge/build"
 	"orch/internal/merge/problem"
 )
 
-// LandingsConfig configures Landings. All but Fresh and Logger are required.
-type LandingsConfig struct {
+// Config configures Landings. All but Fresh and Logger are required.
+type Config struct {
 	Pool      *pgxpool.Pool
 	Store     *attempt.Store
-	Tasks     Tasks
+	Tasks     merge.Tasks
 	Mirrors   build.Mirrors
-	Catalog   Catalog
+	Catalog   merge.Catalog
 	Forge     forge.Forge
 	Committer git.Identity
 	Fresh     time.Duration // how old a fetch, or a look at the repository, may be that an answer is taken from; 0: each question makes one
@@ -36,7 +38,7 @@ type LandingsConfig struct {
 // Landings answers whoever looks whether a landing that rests may go on. It moves no task, writes no row, and changes no
 // ref; a lease isn't needed for it. It is safe for concurrent use.
 type Landings struct {
-	cfg   LandingsConfig
+	cfg   Config
 	build build.Builder
 
 	mu      sync.Mutex
@@ -64,8 +66,8 @@ type look struct{ base, head string }
 // maxLooked bounds what is remembered of tasks that ended without being asked about again.
 const maxLooked = 10_000
 
-// NewLandings returns one that has looked at nothing.
-func NewLandings(cfg LandingsConfig) *Landings {
+// New returns one that has looked at nothing.
+func New(cfg Config) *Landings {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -104,7 +106,7 @@ func (l *Landings) Upstream(ctx context.Context, taskID int64) (bool, error) {
 	if l.knows(taskID, now) {
 		return false, nil
 	}
-	commit, err := upstream(ctx, site, commits)
+	commit, err := site.Already(ctx, commits...)
 	if err == nil && commit != "" && ready != nil && ready.BaseOld != "" && slices.Contains(commits, commit) {
 		var lost bool
 		if lost, err = site.TakenBack(ctx, commit, ready.BaseOld); lost {
@@ -118,7 +120,7 @@ func (l *Landings) Upstream(ctx context.Context, taskID int64) (bool, error) {
 }
 
 // commits are those that stand for the task's work and are to be had here, the one that its gates passed last.
-func (*Landings) commits(ctx context.Context, site *build.Site, t Task, ready *attempt.Attempt) ([]string, error) {
+func (*Landings) commits(ctx context.Context, site *build.Site, t merge.Task, ready *attempt.Attempt) ([]string, error) {
 	var commits []string
 	if ready != nil {
 		kept, err := site.Kept(ctx, t.Key)
@@ -132,7 +134,7 @@ func (*Landings) commits(ctx context.Context, site *build.Site, t Task, ready *a
 	if t.Head != "" {
 		return append(commits, t.Head), nil
 	}
-	head, err := site.Head(ctx, t.source())
+	head, err := site.Head(ctx, t.Source())
 	var missing *problem.StepError
 	if errors.As(err, &missing) && missing.Code == problem.NoBranch {
 		return commits, nil
@@ -175,20 +177,20 @@ func (l *Landings) check(ctx context.Context, repo forge.Repo) (*forge.ProblemEr
 	return stands, nil
 }
 
-func (l *Landings) task(ctx context.Context, id int64) (Task, Definition, error) {
+func (l *Landings) task(ctx context.Context, id int64) (merge.Task, merge.Definition, error) {
 	t, err := l.cfg.Tasks.Load(ctx, id)
 	if err != nil {
-		return Task{}, Definition{}, fmt.Errorf("load task %d: %w", id, err)
+		return merge.Task{}, merge.Definition{}, fmt.Errorf("load task %d: %w", id, err)
 	}
 	def, err := l.cfg.Catalog.Definition(ctx, t)
 	if err != nil {
-		return Task{}, Definition{}, fmt.Errorf("find how to land %s: %w", t.Key, err)
+		return merge.Task{}, merge.Definition{}, fmt.Errorf("find how to land %s: %w", t.Key, err)
 	}
 	return t, def, nil
 }
 
 // site is the target as it was fetched not long ago.
-func (l *Landings) site(ctx context.Context, def Definition) (*build.Site, error) {
+func (l *Landings) site(ctx context.Context, def merge.Definition) (*build.Site, error) {
 	key := target{def.Repo.Location, def.Target}
 	l.mu.Lock()
 	known, ok := l.sites[key]
