@@ -77,19 +77,6 @@ func (a *alerting) shown(ctx context.Context) (api.QueueAlerts, error) {
 	return shown, nil
 }
 
-// reaperQueue marks what a reap does, so that a job which is reaped to failed is told once.
-type reaperQueue struct{ *queue.Queue }
-
-// Take implements reaper.Queue.
-func (q reaperQueue) Take(ctx context.Context, seen queue.Seen, t queue.Taking) (*queue.Job, error) {
-	return q.Queue.Take(alerts.Reaping(ctx), seen, t)
-}
-
-// reapedTx is reaper.Config.OnReapTx.
-func (a *alerting) reapedTx(ctx context.Context, tx pgx.Tx, r reaper.Reaped) error {
-	return a.JobReapedTx(ctx, tx, alerts.Reaped(r))
-}
-
 // describe names tasks to the reaper.
 func (s *system) describe(ctx context.Context, ids []int64) (map[int64]reaper.Subject, error) {
 	names, err := s.tasks.Names(ctx, ids)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"orch/api"
+	"orch/internal/app/alerts"
 	"orch/internal/app/catalog"
 	"orch/internal/app/view"
 	"orch/internal/config"
@@ -37,11 +38,11 @@ func (s *system) wireDaemons(ctx context.Context, opts Options, beat func(servic
 		return err
 	}
 	s.reaper = reaper.New(reaper.Config{
-		Queue: reaperQueue{s.queue}, Runs: s.runs, Self: s.self, RootID: s.root.ID(), Off: !bool(cfg.Reaper.Enabled),
+		Queue: alerts.ReapedQueue{Queue: s.queue}, Runs: s.runs, Self: s.self, RootID: s.root.ID(), Off: !bool(cfg.Reaper.Enabled),
 		Interval: cfg.Reaper.Interval.Duration(), DeadTicks: int(cfg.Reaper.DeadTicks),
 		Fresh:   2 * cfg.Worker.Heartbeat.Duration(), // a beat may just have been under way
 		Ceiling: (&ceiling{cfg: cfg, catalog: s.catalog, log: log}).now, Grace: 2*cfg.Worker.KillGrace.Duration() + time.Minute,
-		Describe: s.describe, OnReapTx: s.alerts.reapedTx, OnMassDeath: s.alerts.MassDeath,
+		Describe: s.describe, OnReapTx: s.alerts.JobReapedTx, OnMassDeath: s.alerts.MassDeath,
 		Recover: s.runs.Recover, Hosts: s.hosts.Pass, NamespaceGone: s.others.Gone, Deserted: s.root.Deserted,
 		OnTick: func() {
 			if opts.At != nil {

@@ -15,6 +15,7 @@ import (
 	"orch/internal/db"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
+	"orch/internal/reaper"
 	"orch/internal/task"
 	"orch/internal/task/flow"
 )
@@ -68,8 +69,14 @@ func New(cfg Config) *Alerts {
 
 type reaping struct{}
 
-// Reaping marks the context of a reap, whose transaction ends with JobReapedTx: what else it does isn't told.
-func Reaping(ctx context.Context) context.Context { return context.WithValue(ctx, reaping{}, true) }
+// ReapedQueue is the queue as the reaper takes jobs from it: the transaction of each taking ends with JobReapedTx, and what else it
+// does isn't told.
+type ReapedQueue struct{ *queue.Queue }
+
+// Take implements reaper.Queue.
+func (q ReapedQueue) Take(ctx context.Context, seen queue.Seen, t queue.Taking) (*queue.Job, error) {
+	return q.Queue.Take(context.WithValue(ctx, reaping{}, true), seen, t)
+}
 
 func isReaping(ctx context.Context) bool { return ctx.Value(reaping{}) != nil }
 
@@ -140,18 +147,8 @@ func (a *Alerts) AgentPausedTx(ctx context.Context, tx pgx.Tx, p queue.Pause) er
 	return a.cfg.Outbox.EnqueueTx(ctx, tx, told)
 }
 
-// Reaped is reaper.Reaped.
-type Reaped struct {
-	JobID                                 int64
-	Epoch                                 int
-	Kind, Task, Repo, Branch, Agent, Host string
-	Reason, Outcome                       string
-	RunID                                 *uuid.UUID
-	PID                                   int
-}
-
 // JobReapedTx is reaper.Config.OnReapTx. A job that goes on needs nobody: only one that failed is told (ORCH-065 FR-1.2).
-func (a *Alerts) JobReapedTx(ctx context.Context, tx pgx.Tx, r Reaped) error {
+func (a *Alerts) JobReapedTx(ctx context.Context, tx pgx.Tx, r reaper.Reaped) error {
 	if _, sends := alert.ChannelOf(r.Kind); sends || r.Outcome != string(queue.StateFailed) {
 		return nil
 	}

@@ -21,6 +21,7 @@ import (
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
 	"orch/internal/queue/queuetest"
+	"orch/internal/reaper"
 	"orch/internal/task"
 	"orch/internal/task/flow"
 	"orch/internal/testdb"
@@ -209,10 +210,10 @@ func TestJobThatIsReapedToFailedIsToldAsSuchAndOnce(t *testing.T) {
 	if len(seen) != 1 {
 		t.Fatalf("%+v", seen)
 	}
-	after, err := b.queue.Take(alerts.Reaping(t.Context()), seen[0], queue.Taking{
+	after, err := alerts.ReapedQueue{Queue: b.queue}.Take(t.Context(), seen[0], queue.Taking{
 		Spend: true, Code: "process_dead", Reason: "process_dead",
 		Within: func(ctx context.Context, tx pgx.Tx, before, after queue.Job) error {
-			return b.alerts.JobReapedTx(ctx, tx, alerts.Reaped{
+			return b.alerts.JobReapedTx(ctx, tx, reaper.Reaped{
 				JobID: before.ID, Epoch: before.Epoch, Kind: before.Kind, Task: added.Key, Repo: "demo", Branch: added.Branch, Agent: "coder", Host: "h1",
 				Reason: "process_dead", Outcome: string(after.State), RunID: &run, PID: 4711,
 			})
@@ -237,7 +238,7 @@ func TestReapedCleanUpIsTriedAgainAsAJob(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.tx(func(tx pgx.Tx) error {
-		return b.alerts.JobReapedTx(t.Context(), tx, alerts.Reaped{JobID: 12, Epoch: 5, Kind: task.KindRetire, Task: "demo-1", Reason: "worker_dead", Outcome: "failed"})
+		return b.alerts.JobReapedTx(t.Context(), tx, reaper.Reaped{JobID: 12, Epoch: 5, Kind: task.KindRetire, Task: "demo-1", Reason: "worker_dead", Outcome: "failed"})
 	})
 	if text := b.one(alert.JobReaped).Text(alert.MaxText); !strings.Contains(text, "`orch job retry 12`") || strings.Contains(text, "orch task") {
 		t.Error(text)
@@ -249,7 +250,7 @@ func TestJobThatGoesOnAfterAReapIsToldToNobody(t *testing.T) {
 	b := newBench(t)
 	b.tx(func(tx pgx.Tx) error {
 		for _, outcome := range []string{"queued", "cancelled"} {
-			if err := b.alerts.JobReapedTx(t.Context(), tx, alerts.Reaped{JobID: 1, Epoch: 1, Outcome: outcome}); err != nil {
+			if err := b.alerts.JobReapedTx(t.Context(), tx, reaper.Reaped{JobID: 1, Epoch: 1, Outcome: outcome}); err != nil {
 				return err
 			}
 		}
@@ -279,7 +280,7 @@ func TestAlertOfAnAlertIsNone(t *testing.T) {
 	l := b.claim("system", "alert.webhook")
 	job := l.Job()
 	b.fail(t.Context(), l, "webhook_gone", func(tx pgx.Tx) error {
-		return b.alerts.JobReapedTx(t.Context(), tx, alerts.Reaped{JobID: job.ID, Epoch: job.Epoch, Kind: job.Kind, Outcome: "failed"})
+		return b.alerts.JobReapedTx(t.Context(), tx, reaper.Reaped{JobID: job.ID, Epoch: job.Epoch, Kind: job.Kind, Outcome: "failed"})
 	})
 	since := time.Now().Add(-30 * time.Hour)
 	b.alerts.JobWaits(t.Context(), queue.Job{ID: job.ID, Kind: job.Kind, WaitingSince: &since}, "telegram_too_many", 30*time.Hour)
