@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 const (
@@ -131,7 +132,7 @@ func (m Merge) validate() error {
 }
 
 func (r Reaper) validate(runs Runs) error {
-	problems := []error{positive("ORCH_REAPER_INTERVAL_S", r.Interval), notNegative("ORCH_REAPER_MAX_RUNNING_S", r.MaxRunning)}
+	problems := []error{paced("ORCH_REAPER_INTERVAL_S", r.Interval), notNegative("ORCH_REAPER_MAX_RUNNING_S", r.MaxRunning)}
 	if r.DeadTicks < leastDeadTicks || r.DeadTicks > maxDeadTicks {
 		problems = append(problems, &ValueError{
 			Variable: "ORCH_REAPER_DEAD_TICKS", Value: strconv.Itoa(int(r.DeadTicks)),
@@ -149,7 +150,7 @@ func (r Reaper) validate(runs Runs) error {
 	return errors.Join(problems...)
 }
 
-func (r Reconcile) validate() error { return positive("ORCH_RECONCILE_INTERVAL_S", r.Interval) }
+func (r Reconcile) validate() error { return paced("ORCH_RECONCILE_INTERVAL_S", r.Interval) }
 
 // validate quotes no chat: it tells where a person can be reached.
 func (a Alert) validate() error {
@@ -231,6 +232,14 @@ func positive(variable string, s Seconds) error {
 		return nil
 	}
 	return &ValueError{Variable: variable, Value: s.String(), Allowed: "it must be more than 0 seconds"}
+}
+
+// paced leaves a daemon time to breathe.
+func paced(variable string, s Seconds) error {
+	if s.Duration() >= 10*time.Millisecond {
+		return nil
+	}
+	return &ValueError{Variable: variable, Value: s.String(), Allowed: "it must be at least 0.01 seconds"}
 }
 
 func notNegative(variable string, s Seconds) error {
