@@ -1886,8 +1886,9 @@ type ClientInterface interface {
 	// RetryTaskWithBody Let a blocked task go on
 	//
 	// The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
-	// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
-	// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+	// more. `note` is told to the agent: the answer to its question, or a hint. An active task that has lost its job
+	// gets one. Any other that isn't blocked is refused with 409 `task_not_blocked`, one whose clean-up still runs with
+	// 409 `task_busy`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1897,8 +1898,9 @@ type ClientInterface interface {
 	// RetryTask Let a blocked task go on
 	//
 	// The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
-	// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
-	// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+	// more. `note` is told to the agent: the answer to its question, or a hint. An active task that has lost its job
+	// gets one. Any other that isn't blocked is refused with 409 `task_not_blocked`, one whose clean-up still runs with
+	// 409 `task_busy`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2416,8 +2418,9 @@ func (c *Client) RestoreTask(ctx context.Context, key TaskKey, body RestoreTaskJ
 // RetryTaskWithBody Let a blocked task go on
 //
 // The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
-// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
-// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+// more. `note` is told to the agent: the answer to its question, or a hint. An active task that has lost its job
+// gets one. Any other that isn't blocked is refused with 409 `task_not_blocked`, one whose clean-up still runs with
+// 409 `task_busy`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2437,8 +2440,9 @@ func (c *Client) RetryTaskWithBody(ctx context.Context, key TaskKey, contentType
 // RetryTask Let a blocked task go on
 //
 // The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
-// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
-// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+// more. `note` is told to the agent: the answer to its question, or a hint. An active task that has lost its job
+// gets one. Any other that isn't blocked is refused with 409 `task_not_blocked`, one whose clean-up still runs with
+// 409 `task_busy`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -3925,8 +3929,9 @@ type ClientWithResponsesInterface interface {
 	// RetryTaskWithBodyWithResponse Let a blocked task go on
 	//
 	// The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
-	// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
-	// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+	// more. `note` is told to the agent: the answer to its question, or a hint. An active task that has lost its job
+	// gets one. Any other that isn't blocked is refused with 409 `task_not_blocked`, one whose clean-up still runs with
+	// 409 `task_busy`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3936,8 +3941,9 @@ type ClientWithResponsesInterface interface {
 	// RetryTaskWithResponse Let a blocked task go on
 	//
 	// The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
-	// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
-	// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+	// more. `note` is told to the agent: the answer to its question, or a hint. An active task that has lost its job
+	// gets one. Any other that isn't blocked is refused with 409 `task_not_blocked`, one whose clean-up still runs with
+	// 409 `task_busy`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5825,8 +5831,9 @@ func (c *ClientWithResponses) RestoreTaskWithResponse(ctx context.Context, key T
 // RetryTaskWithBodyWithResponse Let a blocked task go on
 //
 // The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
-// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
-// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+// more. `note` is told to the agent: the answer to its question, or a hint. An active task that has lost its job
+// gets one. Any other that isn't blocked is refused with 409 `task_not_blocked`, one whose clean-up still runs with
+// 409 `task_busy`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -5842,8 +5849,9 @@ func (c *ClientWithResponses) RetryTaskWithBodyWithResponse(ctx context.Context,
 // RetryTaskWithResponse Let a blocked task go on
 //
 // The task goes on at the stage where it stopped, with its work as it was; one that used up its rounds gets one
-// more. `note` is told to the agent: the answer to its question, or a hint. A task that isn't blocked is refused
-// with 409 `task_not_blocked`, one whose clean-up still runs with 409 `task_busy`.
+// more. `note` is told to the agent: the answer to its question, or a hint. An active task that has lost its job
+// gets one. Any other that isn't blocked is refused with 409 `task_not_blocked`, one whose clean-up still runs with
+// 409 `task_busy`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
