@@ -20,7 +20,7 @@ import (
 	"orch/internal/queue"
 )
 
-// source is the task's work, to the builder.
+// Source is the task's work, to the builder.
 func (t Task) Source() build.Source {
 	return build.Source{Key: t.Key, Branch: t.Branch, Title: t.Title}
 }
