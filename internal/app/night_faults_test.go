@@ -100,8 +100,10 @@ func (n *night) stopOrch() string {
 			where pid = $1 and pid_namespace = $2`, pid, n.self.PIDNamespace)
 	}
 	beaten() // the database is there: nobody would start it again
-	_ = unix.Kill(pid, unix.SIGSTOP)
-	n.until("its leases have run out", func() bool { return beaten() > int(leaseOfNight.Seconds()*10)+5 })
+	n.until("its leases have run out", func() bool {
+		_ = unix.Kill(pid, unix.SIGSTOP) // again: the kernel continues a group whose session goes away
+		return beaten() > int(leaseOfNight.Seconds()*10)+5
+	})
 	_ = unix.Kill(pid, unix.SIGCONT)
 	return "pid " + strconv.Itoa(pid)
 }
