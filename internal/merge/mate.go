@@ -135,8 +135,8 @@ func (d *drive) gather(ctx context.Context, site *build.Site, next *attempt.Atte
 // maxLine bounds how far back in the line mates are looked for.
 const maxLine = 200
 
-// line is who stands in line behind the attempt, those included whose jobs are due and wait for a free worker only. When a group that it leads was green already, only its members count: the same
-// group needs no other test.
+// line is who stands in line behind the attempt, those included whose jobs are due and wait for a free worker only. When a group
+// that it leads was green already, only its members count: the same group needs no other test.
 func (d *drive) line(ctx context.Context) ([]mate, error) {
 	var standing []attempt.Standing
 	green := d.attempt.Group == d.attempt.ID && d.attempt.EvidenceID != 0

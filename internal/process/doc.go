@@ -7,7 +7,8 @@
 // An [Identity] therefore holds host, boot id, pid namespace, pid and start time. [Probe] answers with three values;
 // [Unknown] is the answer whenever this process can't see far enough, and nobody may be declared dead on it. The number of
 // a pid namespace is reused too, at once by a container that is started again, so the start of its first process belongs to
-// its name; whoever has the number of another namespace knows that one ended. The host name only tells whether another boot was this machine's: it can change under a running system.
+// its name; whoever has the number of another namespace knows that one ended. The host name only tells whether another boot was
+// this machine's: it can change under a running system.
 //
 // # The run directory
 //

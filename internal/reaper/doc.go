@@ -4,9 +4,10 @@
 // # Evidence
 //
 // A look at a running job has three parts. Who holds it: the worker's row names a process (boot, pid namespace, pid, start
-// time), which is probed where it can be seen, and is gone where nobody else holds the lock of its data root; and the lease says by the database's clock whether it still beats. What it
-// runs: a shim that holds its run's lock lives, whatever became of those who followed it; without a lock and without a record it is
-// dead. And for how long that has gone on. [Judge] makes one verdict of it, the first row that fits:
+// time), which is probed where it can be seen, and is gone where nobody else holds the lock of its data root; and the lease says
+// by the database's clock whether it still beats. What it runs: a shim that holds its run's lock lives, whatever became of those
+// who followed it; without a lock and without a record it is dead. And for how long that has gone on. [Judge] makes one verdict
+// of it, the first row that fits:
 //
 //	worker's process dead                         released at once, whatever the run is: a living one is followed again, a finished
 //	                                              or dead one is judged by the handler that comes next, no run begins anew
@@ -27,8 +28,9 @@
 // at DeadTicks ticks in a row, two at least: a tick of alive or unknown, or one that didn't see the job, since the
 // database was away, starts the count again. Many that seem dead at once are a broken look, not a massacre: package
 // agent/verdict holds them back, and [Config.OnMassDeath] tells of it once. The ceiling of a run is above its own timeout, which its shim
-// keeps, and of a run of this boot both the database's clock and the boot clock must say that it is past. What is released keeps its run: the job is pinned to the run's root, whose handler goes on with it, so that a monitor
-// that dies again and again costs a living agent nothing, neither attempts nor recoveries.
+// keeps, and of a run of this boot both the database's clock and the boot clock must say that it is past. What is released keeps
+// its run: the job is pinned to the run's root, whose handler goes on with it, so that a monitor that dies again and again costs
+// a living agent nothing, neither attempts nor recoveries.
 //
 // Counts are kept in memory by job, epoch, run and kind of evidence. A restart forgets them, which only delays.
 //

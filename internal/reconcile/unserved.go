@@ -23,8 +23,9 @@ const (
 
 // unservedSQL finds jobs of tasks that nobody has begun, and whose repository no worker claims jobs of. What counts for a
 // data root is what its living workers say, or else what those said that were there a while ago: a server that is being
-// upgraded, or its host started again, is no reason. A landing that any root may go on with counts once its own root is given up, or works without serving the repository. Without any worker nothing is known, so nothing is said. It begins with
-// the repositories, of which there are few, so that it costs little whatever the queue holds.
+// upgraded, or its host started again, is no reason. A landing that any root may go on with counts once its own root is given up,
+// or works without serving the repository. Without any worker nothing is known, so nothing is said. It begins with the
+// repositories, of which there are few, so that it costs little whatever the queue holds.
 const unservedSQL = `
 with serving as materialized (
 	select root_id, repos, stopped_at is null and heartbeat_at > clock_timestamp() - make_interval(secs => @ttl) as living
