@@ -92,7 +92,7 @@ func TestDatabaseAwayLongerThanTheLeaseLeavesTheAgent(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	proxy := queuetest.NewProxy(t, testdb.ConnConfig(s.pool))
-	s.on(proxy.Config(), "ORCH_LEASE_TTL_S=1", "ORCH_HEARTBEAT_S=0.2", "ORCH_POLL_S=0.2", "ORCH_REAPER_INTERVAL_S=1")
+	s.on(proxy.Config(), "ORCH_LEASE_TTL_S=1", "ORCH_HEARTBEAT_S=0.2", "ORCH_POLL_S=0.2")
 	s.write("pass", "")
 	srv := s.serve("")
 	key := srv.add()
