@@ -4,13 +4,16 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"orch/internal/transcript/foreign"
+	"orch/internal/transcript/report"
 )
 
 // aider reads what aider prints for people: it has no output for machines, so nothing of it says that it has ended well.
 type aider struct {
 	*state
 	usage, price, retry *regexp.Regexp
-	report              *Report // orch's line, if nothing was said after it
+	report              *report.Report // orch's line, if nothing was said after it
 }
 
 func newAider(s *state) *aider {
@@ -22,25 +25,25 @@ func newAider(s *state) *aider {
 	}
 }
 
-func (*aider) wanted() any { return reportLine{} }
+func (*aider) wanted() any { return report.Line{} }
 
 func (a *aider) event(raw []byte) bool {
 	a.report = nil
-	if said := reported(raw); said != nil {
-		a.report = said.ofAgent()
+	if said := report.Read(raw); said != nil {
+		a.report = said.OfAgent()
 	}
 	return true
 }
 
 func (a *aider) line(text string) {
 	if kind, words, ok := litellm(text); ok {
-		a.fails(Error{Kind: kind, Text: words, Status: statusIn(words)})
+		a.fails(Error{Kind: kind, Text: words, Status: foreign.Status(words)})
 		a.said.TooLong = kind == "ContextWindowExceededError"
 	} else if strings.HasPrefix(text, "Insufficient credits with the API provider") {
 		a.fails(Error{Kind: "APIError", Text: text, Status: 402})
 	} else if found := a.retry.FindStringSubmatch(text); found != nil && a.said.Error != nil {
 		again := *a.said.Error
-		again.RetryAfter = seconds(amount(found[1]))
+		again.RetryAfter = foreign.Seconds(amount(found[1]))
 		a.said.Error = &again
 	} else if !a.told(text) {
 		a.report = nil
@@ -54,7 +57,7 @@ func (a *aider) told(text string) bool {
 	used, priced := a.usage.FindStringSubmatch(text), a.price.FindStringSubmatch(text)
 	if used != nil {
 		a.said.Begun = true
-		a.said.Turns = min(a.said.Turns+1, maxTurns)
+		a.said.Turns = min(a.said.Turns+1, foreign.MaxTurns)
 		a.said.Tokens = a.said.Tokens.plus(Tokens{
 			Input: int64(amount(used[1])), Cached: int64(amount(used[3])), Output: int64(amount(used[4])),
 		})
@@ -64,8 +67,7 @@ func (a *aider) told(text string) bool {
 		}
 	}
 	if priced != nil {
-		usd := amount(priced[1])
-		a.said.CostUSD = dollars(&usd)
+		a.said.CostUSD = foreign.USD(amount(priced[1]))
 	}
 	return used != nil || priced != nil
 }
@@ -102,5 +104,5 @@ func amount(text string) float64 {
 	if err != nil {
 		return 0
 	}
-	return min(n*factor, maxTokens)
+	return min(n*factor, foreign.MaxTokens)
 }

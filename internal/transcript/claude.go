@@ -3,6 +3,9 @@ package transcript
 import (
 	"encoding/json"
 	"strings"
+
+	"orch/internal/transcript/foreign"
+	"orch/internal/transcript/line"
 )
 
 // claude reads `claude -p --output-format stream-json --verbose`.
@@ -36,7 +39,7 @@ type claudeEvent struct {
 	Result            string                 `json:"result"`
 	Errors            []string               `json:"errors"`
 	NumTurns          int                    `json:"num_turns"`
-	TotalCostUSD      number                 `json:"total_cost_usd"`
+	TotalCostUSD      foreign.Number         `json:"total_cost_usd"`
 	APIErrorType      string                 `json:"api_error_type"`
 	ModelUsage        map[string]claudeModel `json:"modelUsage"` //nolint:tagliatelle // the program's spelling
 	OwnUsage          map[string]claudeModel `json:"model_usage_since_last_result"`
@@ -69,7 +72,7 @@ func (b *claudeBlocks) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	var blocks []claudeBlock
-	if decode(raw, &blocks) {
+	if line.Decode(raw, &blocks) {
 		*b = blocks
 	}
 	return nil
@@ -83,11 +86,11 @@ type claudeUsage struct {
 }
 
 type claudeModel struct {
-	InputTokens              int64  `json:"inputTokens"`              //nolint:tagliatelle // the program's spelling
-	OutputTokens             int64  `json:"outputTokens"`             //nolint:tagliatelle // the program's spelling
-	CacheReadInputTokens     int64  `json:"cacheReadInputTokens"`     //nolint:tagliatelle // the program's spelling
-	CacheCreationInputTokens int64  `json:"cacheCreationInputTokens"` //nolint:tagliatelle // the program's spelling
-	CostUSD                  number `json:"costUSD"`                  //nolint:tagliatelle // the program's spelling
+	InputTokens              int64          `json:"inputTokens"`              //nolint:tagliatelle // the program's spelling
+	OutputTokens             int64          `json:"outputTokens"`             //nolint:tagliatelle // the program's spelling
+	CacheReadInputTokens     int64          `json:"cacheReadInputTokens"`     //nolint:tagliatelle // the program's spelling
+	CacheCreationInputTokens int64          `json:"cacheCreationInputTokens"` //nolint:tagliatelle // the program's spelling
+	CostUSD                  foreign.Number `json:"costUSD"`                  //nolint:tagliatelle // the program's spelling
 }
 
 // claudeLimit is the state of an account's limit.
@@ -121,7 +124,7 @@ func (*claude) wanted() any { return claudeEvent{} }
 
 func (c *claude) event(raw []byte) bool {
 	var e claudeEvent
-	if !decode(raw, &e) {
+	if !line.Decode(raw, &e) {
 		return false
 	}
 	switch e.Type {
@@ -147,7 +150,7 @@ func (c *claude) system(e claudeEvent) {
 	case "init":
 		c.session(e.SessionID, e.Model)
 	case "api_retry":
-		c.fails(Error{Kind: e.Error, Status: e.ErrorStatus, RetryAfter: seconds(e.RetryDelayMS / 1000)})
+		c.fails(Error{Kind: e.Error, Status: e.ErrorStatus, RetryAfter: foreign.Seconds(e.RetryDelayMS / 1000)})
 	case "permission_denied":
 		c.denied(e.ToolName)
 	}
@@ -177,12 +180,12 @@ func (c *claude) counts(m claudeMessage) {
 	if m.ID == "" || m.ID != c.message {
 		c.message = m.ID
 		c.earlier = c.seen
-		c.said.Turns = min(c.said.Turns+1, maxTurns)
+		c.said.Turns = min(c.said.Turns+1, foreign.MaxTurns)
 	}
 	u := m.Usage
-	cached := tokens(u.CacheReadInputTokens)
+	cached := foreign.Tokens(u.CacheReadInputTokens)
 	c.seen = c.earlier.plus(Tokens{
-		Input:  tokens(u.InputTokens) + cached + tokens(u.CacheCreationInputTokens),
+		Input:  foreign.Tokens(u.InputTokens) + cached + foreign.Tokens(u.CacheCreationInputTokens),
 		Cached: cached, Output: u.OutputTokens,
 	})
 	if c.said.End == EndNone {
@@ -204,10 +207,10 @@ func (c *claude) user(e claudeEvent) {
 // rateLimit notes a limit that stops the account: one that overage makes up for doesn't.
 func (c *claude) rateLimit(l claudeLimit) {
 	paid := l.IsUsingOverage || l.OverageInUse || strings.HasPrefix(l.OverageStatus, "allowed")
-	kind := clip(l.RateLimitType, shortText)
+	kind := foreign.Text(l.RateLimitType, foreign.Short)
 	switch {
 	case l.Status == "rejected" && !paid:
-		c.said.Limit = &Limit{Kind: kind, ResetAt: epoch(l.ResetsAt)}
+		c.said.Limit = &Limit{Kind: kind, ResetAt: foreign.Epoch(l.ResetsAt)}
 	case l.Status != "" && c.said.Limit != nil && c.said.Limit.Kind == kind:
 		c.said.Limit = nil
 	}
@@ -216,7 +219,7 @@ func (c *claude) rateLimit(l claudeLimit) {
 func (c *claude) result(e claudeEvent) {
 	c.session(e.SessionID, "")
 	c.noTools()
-	c.said.Subtype = clip(e.Subtype, shortText)
+	c.said.Subtype = foreign.Text(e.Subtype, foreign.Short)
 	c.totals(e)
 	c.denials(e.PermissionDenials)
 	if e.Subtype == "success" && !e.IsError {
@@ -232,7 +235,7 @@ func (c *claude) result(e claudeEvent) {
 // failed notes why: an event before the result may have named the kind of error.
 func (c *claude) failed(e claudeEvent) {
 	if e.Subtype == "success" && e.TerminalReason != "" {
-		c.said.Subtype = clip(e.TerminalReason, shortText)
+		c.said.Subtype = foreign.Text(e.TerminalReason, foreign.Short)
 	}
 	last := Error{Kind: e.Error, Text: e.Result, Status: e.APIErrorStatus}
 	if last.Text == "" {
@@ -266,17 +269,17 @@ func (c *claude) failed(e claudeEvent) {
 // totals takes the result's sums. A result of nothing after messages that used tokens comes from a crash.
 func (c *claude) totals(e claudeEvent) {
 	if e.NumTurns > 0 && c.said.Begun {
-		c.said.Turns = min(e.NumTurns, maxTurns)
+		c.said.Turns = min(e.NumTurns, foreign.MaxTurns)
 	}
 	if len(e.OwnUsage) > 0 {
 		own, usd := claudeSum(e.OwnUsage)
-		c.own, c.ownUSD = c.own.plus(own), min(c.ownUSD+usd, maxCost)
+		c.own, c.ownUSD = c.own.plus(own), min(c.ownUSD+usd, foreign.MaxCost)
 		total := c.ownUSD
 		c.said.Tokens, c.said.CostUSD = c.own, &total
 		return
 	}
 	sum, _ := claudeSum(e.ModelUsage)
-	usd := e.TotalCostUSD.usd()
+	usd := e.TotalCostUSD.USD()
 	if usd == nil || *usd == 0 && sum == (Tokens{}) && c.said.Tokens != (Tokens{}) {
 		return
 	}
@@ -288,13 +291,13 @@ func (c *claude) totals(e claudeEvent) {
 
 func claudeSum(models map[string]claudeModel) (sum Tokens, usd float64) {
 	for _, m := range models {
-		cached := tokens(m.CacheReadInputTokens)
+		cached := foreign.Tokens(m.CacheReadInputTokens)
 		sum = sum.plus(Tokens{
-			Input:  tokens(m.InputTokens) + cached + tokens(m.CacheCreationInputTokens),
+			Input:  foreign.Tokens(m.InputTokens) + cached + foreign.Tokens(m.CacheCreationInputTokens),
 			Cached: cached, Output: m.OutputTokens,
 		})
-		if more := m.CostUSD.usd(); more != nil {
-			usd = min(usd+*more, maxCost)
+		if more := m.CostUSD.USD(); more != nil {
+			usd = min(usd+*more, foreign.MaxCost)
 		}
 	}
 	return sum, usd
@@ -307,7 +310,7 @@ func (c *claude) denials(list *[]claudeDenial) {
 	c.said.Denied = nil
 	for _, d := range *list {
 		if d.ToolName == claudeAsks && len(d.ToolInput.Questions) > 0 {
-			c.said.Question = clip(d.ToolInput.Questions[0].Question, longText)
+			c.said.Question = foreign.Text(d.ToolInput.Questions[0].Question, foreign.Long)
 			continue
 		}
 		c.denied(d.ToolName)

@@ -3,6 +3,9 @@ package transcript
 import (
 	"encoding/json"
 	"strings"
+
+	"orch/internal/transcript/foreign"
+	"orch/internal/transcript/line"
 )
 
 // codex reads `codex exec --json`.
@@ -56,7 +59,7 @@ func (*codex) wanted() any { return codexEvent{} }
 
 func (c *codex) event(raw []byte) bool {
 	var e codexEvent
-	if !decode(raw, &e) {
+	if !line.Decode(raw, &e) {
 		return false
 	}
 	switch e.Type {
@@ -97,7 +100,7 @@ func (c *codex) item(event string, item codexItem) {
 		c.tool(event, item)
 	case "request_user_input":
 		if len(item.Questions) > 0 {
-			c.said.Question = clip(item.Questions[0].Question, longText)
+			c.said.Question = foreign.Text(item.Questions[0].Question, foreign.Long)
 		}
 	}
 }
@@ -119,7 +122,7 @@ func (c *codex) tool(event string, item codexItem) {
 }
 
 // turn counts what the model has done: codex calls the whole run a turn.
-func (c *codex) turn() { c.said.Turns = min(c.said.Turns+1, maxTurns) }
+func (c *codex) turn() { c.said.Turns = min(c.said.Turns+1, foreign.MaxTurns) }
 
 func (c *codex) completed(u codexUsage) {
 	c.said.End, c.said.Subtype = EndOK, "turn.completed"
@@ -131,15 +134,15 @@ func (c *codex) completed(u codexUsage) {
 }
 
 func (c *codex) failed(text string) {
-	e, limit := Error{Text: text, Status: statusIn(text)}, (*Limit)(nil)
+	e, limit := Error{Text: text, Status: foreign.Status(text)}, (*Limit)(nil)
 	var answer codexAnswer
 	if strings.HasPrefix(text, "{") && json.Unmarshal([]byte(text), &answer) == nil && answer.Error.Message != "" {
 		e = Error{
 			Kind: answer.Error.Type, Text: answer.Error.Message, Status: answer.Status,
-			RetryAfter: seconds(answer.Error.ResetsInSeconds),
+			RetryAfter: foreign.Seconds(answer.Error.ResetsInSeconds),
 		}
-		if at := epoch(answer.Error.ResetsAt); !at.IsZero() {
-			limit = &Limit{Kind: clip(answer.Error.Type, shortText), ResetAt: at}
+		if at := foreign.Epoch(answer.Error.ResetsAt); !at.IsZero() {
+			limit = &Limit{Kind: foreign.Text(answer.Error.Type, foreign.Short), ResetAt: at}
 		}
 	}
 	c.fails(e)

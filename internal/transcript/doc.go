@@ -7,7 +7,7 @@
 //
 // Output is foreign: a Parser takes any bytes in any cutting, never fails, and gives the same Said for every cutting. Its
 // memory is bounded, whatever is printed:
-//   - The fields that a format looks at are found while the bytes pass (a shape, made of the structure that an event is
+//   - The fields that a format looks at are found while the bytes pass (package line, by the structure that an event is
 //     decoded into); everything else is skipped. What is kept of one line has at most 256 KiB.
 //   - Of a long string the beginning and the end are kept: the last line of a final message may be a question to orch.
 //   - A line of more than 10 MB, or one that can't be decoded, is dropped and counted in Said.Bad. Unknown events and
@@ -23,7 +23,8 @@
 //
 // Only the final message of an agent may hold orch's own line {"orch":{…}}, as its last line, and there it may only say
 // ok, failed or needs_input, with a summary and a question: a file that an agent prints is no word of the agent, and a
-// word of the agent is no proof of what it has cost. The format Command has no messages: its last such line counts whole.
+// word of the agent is no proof of what it has cost (package report). The format Command has no messages: its last such line
+// counts whole.
 //
 // Tools are in flight from the event that names their id until the event that names it again. Where a format tells of a
 // tool only when it has ended (opencode), none is ever open.

@@ -1,6 +1,11 @@
 package transcript
 
-import "strings"
+import (
+	"strings"
+
+	"orch/internal/transcript/foreign"
+	"orch/internal/transcript/line"
+)
 
 // gemini reads `gemini --output-format stream-json`.
 type gemini struct {
@@ -39,7 +44,7 @@ func (*gemini) wanted() any { return geminiEvent{} }
 
 func (g *gemini) event(raw []byte) bool {
 	var e geminiEvent
-	if !decode(raw, &e) {
+	if !line.Decode(raw, &e) {
 		return false
 	}
 	switch e.Type {
@@ -55,7 +60,7 @@ func (g *gemini) event(raw []byte) bool {
 		g.speaking = false
 		g.toolEnds(e.ToolID)
 	case "error":
-		g.fails(Error{Kind: e.Severity, Text: e.Message, Status: statusIn(e.Message)})
+		g.fails(Error{Kind: e.Severity, Text: e.Message, Status: foreign.Status(e.Message)})
 	case "result":
 		g.result(e)
 	default:
@@ -72,7 +77,7 @@ func (g *gemini) speaks(e geminiEvent) {
 		return
 	}
 	g.turn()
-	g.message = bounded(g.message + e.Content)
+	g.message = line.Bounded(g.message + e.Content)
 }
 
 // turn is anything that the model says: its first word after a tool's result begins a turn.
@@ -81,14 +86,14 @@ func (g *gemini) turn() {
 	g.progress()
 	if !g.speaking {
 		g.speaking, g.message = true, ""
-		g.said.Turns = min(g.said.Turns+1, maxTurns)
+		g.said.Turns = min(g.said.Turns+1, foreign.MaxTurns)
 	}
 }
 
 // result takes the end. It may be called a success after an error that stopped the work, as when it ran in circles.
 func (g *gemini) result(e geminiEvent) {
 	g.noTools()
-	g.said.Subtype = clip(e.Status, shortText)
+	g.said.Subtype = foreign.Text(e.Status, foreign.Short)
 	g.said.Tokens = Tokens{}.plus(Tokens{Input: e.Stats.InputTokens, Cached: e.Stats.Cached, Output: e.Stats.OutputTokens})
 	if e.Status == "success" && g.said.Error == nil {
 		g.said.End = EndOK
@@ -97,7 +102,7 @@ func (g *gemini) result(e geminiEvent) {
 	}
 	g.said.End = EndError
 	if e.Error.Type != "" || e.Error.Message != "" {
-		g.fails(Error{Kind: e.Error.Type, Text: e.Error.Message, Status: statusIn(e.Error.Message)})
+		g.fails(Error{Kind: e.Error.Type, Text: e.Error.Message, Status: foreign.Status(e.Error.Message)})
 	}
 }
 
@@ -105,7 +110,7 @@ func (g *gemini) result(e geminiEvent) {
 func (g *gemini) line(text string) {
 	switch {
 	case strings.HasPrefix(text, "Attempt ") && strings.Contains(text, " failed with status "):
-		g.fails(Error{Kind: "retry", Text: text, Status: statusIn(text)})
+		g.fails(Error{Kind: "retry", Text: text, Status: foreign.Status(text)})
 	case strings.Contains(text, "Error resuming session"):
 		g.fails(Error{Text: text})
 		g.said.SessionLost = true

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+
+	"orch/internal/transcript/foreign"
+	"orch/internal/transcript/line"
 )
 
 // opencode reads `opencode run --format json --print-logs`: its events, and on stderr what it does about limits.
@@ -25,7 +28,7 @@ type opencodePart struct {
 	Text   string         `json:"text"`
 	Tool   string         `json:"tool"`
 	Reason string         `json:"reason"`
-	Cost   number         `json:"cost"`
+	Cost   foreign.Number `json:"cost"`
 	Tokens opencodeTokens `json:"tokens"`
 	State  struct {
 		Status string `json:"status"`
@@ -65,7 +68,7 @@ func (*opencode) wanted() any { return opencodeEvent{} }
 
 func (o *opencode) event(raw []byte) bool {
 	var e opencodeEvent
-	if !decode(raw, &e) {
+	if !line.Decode(raw, &e) {
 		return false
 	}
 	switch e.Type {
@@ -106,27 +109,27 @@ func (o *opencode) goesOn() {
 // tool takes a call that has ended: the stream doesn't tell of one that is in flight.
 func (o *opencode) tool(p opencodePart) {
 	o.message = ""
-	o.said.Tool = clip(p.Tool, shortText)
+	o.said.Tool = foreign.Text(p.Tool, foreign.Short)
 	if asked := p.State.Input.Questions; p.Tool == "question" && p.State.Status == "error" && len(asked) > 0 {
-		o.said.Question = clip(asked[0].Question, longText)
+		o.said.Question = foreign.Text(asked[0].Question, foreign.Long)
 	}
 }
 
 func (o *opencode) step(p opencodePart) {
-	o.said.Turns = min(o.said.Turns+1, maxTurns)
+	o.said.Turns = min(o.said.Turns+1, foreign.MaxTurns)
 	t := p.Tokens
 	o.said.Tokens = o.said.Tokens.plus(Tokens{
-		Input:  tokens(t.Input) + tokens(t.Cache.Read) + tokens(t.Cache.Write),
+		Input:  foreign.Tokens(t.Input) + foreign.Tokens(t.Cache.Read) + foreign.Tokens(t.Cache.Write),
 		Cached: t.Cache.Read,
-		Output: tokens(t.Output) + tokens(t.Reasoning),
+		Output: foreign.Tokens(t.Output) + foreign.Tokens(t.Reasoning),
 	})
-	if usd := p.Cost.usd(); usd != nil {
+	if usd := p.Cost.USD(); usd != nil {
 		if o.said.CostUSD != nil {
-			*usd = min(*usd+*o.said.CostUSD, maxCost)
+			*usd = min(*usd+*o.said.CostUSD, foreign.MaxCost)
 		}
 		o.said.CostUSD = usd
 	}
-	o.said.Subtype = clip(p.Reason, shortText)
+	o.said.Subtype = foreign.Text(p.Reason, foreign.Short)
 	if p.Reason == "stop" {
 		o.said.End = EndOK
 		o.concludes(o.message)
@@ -139,7 +142,7 @@ func (o *opencode) failed(e opencodeError) {
 		last.Text = e.Message
 	}
 	if last.Status == 0 {
-		last.Status = statusIn(last.Text)
+		last.Status = foreign.Status(last.Text)
 	}
 	for name, value := range e.Data.ResponseHeaders {
 		n, err := strconv.ParseFloat(value, 64)
@@ -148,10 +151,10 @@ func (o *opencode) failed(e opencodeError) {
 		}
 		switch strings.ToLower(name) {
 		case "retry-after-ms":
-			last.RetryAfter = seconds(n / 1000)
+			last.RetryAfter = foreign.Seconds(n / 1000)
 		case "retry-after":
 			if last.RetryAfter == 0 {
-				last.RetryAfter = seconds(n)
+				last.RetryAfter = foreign.Seconds(n)
 			}
 		}
 	}
@@ -188,7 +191,7 @@ func (o *opencode) done(e opencodeEvent) {
 	if o.said.End != EndNone {
 		return
 	}
-	o.said.End, o.said.Subtype = EndOK, clip(e.Reason, shortText)
+	o.said.End, o.said.Subtype = EndOK, foreign.Text(e.Reason, foreign.Short)
 	if o.said.Error != nil {
 		o.said.End = EndError
 	} else {
@@ -207,7 +210,7 @@ func (o *opencode) line(text string) {
 		if !found {
 			kind, words = "", kind
 		}
-		o.fails(Error{Kind: kind, Text: words, Status: statusIn(words)})
+		o.fails(Error{Kind: kind, Text: words, Status: foreign.Status(words)})
 		if id, _, _ := strings.Cut(quoted(text, "session.id="), " "); o.said.SessionID == "" {
 			o.session(id, "")
 		}

@@ -1,18 +1,20 @@
 package transcript
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+
+	"orch/internal/transcript/foreign"
+	"orch/internal/transcript/line"
+	"orch/internal/transcript/report"
 )
 
 // Parser keeps what a program has said, from its output. It is for one goroutine at a time.
 type Parser struct {
 	state *state
-	lines scanner
+	lines *line.Scanner // nil: nothing is heard
 }
 
 // state is what a format works on.
@@ -48,16 +50,15 @@ func New(f Format) *Parser {
 	if heard == nil {
 		return p
 	}
-	p.lines.want = shapeOf(heard.wanted())
-	p.lines.event = func(raw []byte) {
+	event := func(raw []byte) {
 		s.said.Lines++
 		if !heard.event(raw) {
 			s.said.Bad++
 		}
 	}
-	p.lines.plain = func(raw []byte) {
+	plain := func(raw []byte) {
 		s.said.Lines++
-		switch text := printable(raw); {
+		switch text := foreign.Line(raw); {
 		case text == SetupDone, strings.HasPrefix(text, SetupFailed):
 			*s = state{said: Said{Lines: s.said.Lines}, changed: true}
 			heard = reader(f, s)
@@ -65,6 +66,7 @@ func New(f Format) *Parser {
 			heard.line(text)
 		}
 	}
+	p.lines = line.New(heard.wanted(), event, plain)
 	return p
 }
 
@@ -89,16 +91,16 @@ func reader(f Format, s *state) format {
 
 // Write reads on. It never fails.
 func (p *Parser) Write(b []byte) (int, error) {
-	if p.lines.event != nil {
-		p.lines.write(b)
+	if p.lines != nil {
+		p.lines.Take(b)
 	}
 	return len(b), nil
 }
 
 // Finish takes what came after the last newline for a line: nothing more comes.
 func (p *Parser) Finish() {
-	if p.lines.event != nil {
-		p.lines.endLine()
+	if p.lines != nil {
+		p.lines.End()
 	}
 }
 
@@ -130,16 +132,9 @@ func Read(f Format, r io.Reader) (Said, error) {
 	return p.Said(), nil
 }
 
-// decode is false when raw isn't JSON. A field of an unexpected type is left out, as are unexpected fields.
-func decode(raw []byte, into any) bool {
-	err := json.Unmarshal(raw, into)
-	var mismatch *json.UnmarshalTypeError
-	return err == nil || errors.As(err, &mismatch)
-}
-
 // fails notes an error that stands until progress.
 func (s *state) fails(e Error) {
-	e.Kind, e.Text = clip(e.Kind, shortText), clip(e.Text, errorText)
+	e.Kind, e.Text = foreign.Text(e.Kind, foreign.Short), foreign.Text(e.Text, foreign.Long)
 	s.said.Error = &e
 }
 
@@ -152,16 +147,16 @@ func (s *state) progress() {
 // session notes the session's id; the model's name only where an event tells it.
 func (s *state) session(id, model string) {
 	if id != "" {
-		s.said.SessionID = clip(id, shortText)
+		s.said.SessionID = foreign.Text(id, foreign.Short)
 	}
 	if model != "" {
-		s.said.Model = clip(model, shortText)
+		s.said.Model = foreign.Text(model, foreign.Short)
 	}
 }
 
 // toolBegins notes a tool in flight; without an id it can't be known when it has ended.
 func (s *state) toolBegins(id, name string) {
-	s.said.Tool = clip(name, shortText)
+	s.said.Tool = foreign.Text(name, foreign.Short)
 	if id != "" {
 		s.open.add(id)
 	}
@@ -180,7 +175,7 @@ func (s *state) noTools() {
 
 // denied notes a tool that wasn't allowed, once.
 func (s *state) denied(tool string) {
-	tool = clip(tool, shortText)
+	tool = foreign.Text(tool, foreign.Short)
 	if tool != "" && len(s.said.Denied) < maxDenied && !slices.Contains(s.said.Denied, tool) {
 		s.said.Denied = append(s.said.Denied, tool)
 	}
@@ -189,10 +184,10 @@ func (s *state) denied(tool string) {
 // concludes notes the text of a final message, and orch's line if that is its last.
 func (s *state) concludes(message string) {
 	s.said.Report = nil
-	if report, rest, ok := concluding(message); ok {
-		s.said.Report, message = report, rest
+	if own, rest, ok := report.Concluding(message); ok {
+		s.said.Report, message = own, rest
 	}
-	s.said.Summary = clip(message, longText)
+	s.said.Summary = foreign.Text(message, foreign.Long)
 	if s.said.Report != nil && s.said.Report.Summary != "" {
 		s.said.Summary = s.said.Report.Summary
 	}

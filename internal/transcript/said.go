@@ -4,6 +4,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"orch/internal/transcript/foreign"
+	"orch/internal/transcript/report"
 )
 
 // Format names a way of an agent program to say what it does; empty is none.
@@ -29,6 +32,8 @@ const (
 	EndOK    End = "ok"
 	EndError End = "error"
 )
+
+const maxDenied = 16
 
 // Said is what a program has said so far. It holds no output but short sentences: encoded it has at most 32 KiB.
 type Said struct {
@@ -57,7 +62,7 @@ type Said struct {
 	Question string   `json:"question,omitempty"`
 	Summary  string   `json:"summary,omitempty"`
 	// Report is orch's own line, when the program wrote one where it counts.
-	Report *Report `json:"report,omitempty"`
+	Report *report.Report `json:"report,omitempty"`
 	// Tool is the last tool that began, ToolsOpen how many haven't ended.
 	Tool      string `json:"tool,omitempty"`
 	ToolsOpen int    `json:"tools_open,omitempty"`
@@ -76,6 +81,14 @@ type Tokens struct {
 	Output int64 `json:"output,omitempty"`
 }
 
+func (t Tokens) plus(more Tokens) Tokens {
+	return Tokens{
+		Input:  foreign.Tokens(t.Input + foreign.Tokens(more.Input)),
+		Cached: foreign.Tokens(t.Cached + foreign.Tokens(more.Cached)),
+		Output: foreign.Tokens(t.Output + foreign.Tokens(more.Output)),
+	}
+}
+
 // Error is what went wrong in the program's own words.
 type Error struct {
 	// Kind is the format's own word.
@@ -91,19 +104,6 @@ type Limit struct {
 	Kind string `json:"kind,omitempty"`
 	// ResetAt is zero when the program didn't say.
 	ResetAt time.Time `json:"reset_at,omitzero"`
-}
-
-// Report is the object of the line {"orch":{…}}.
-type Report struct {
-	Status       string    `json:"status"`
-	CostUSD      *float64  `json:"cost_usd,omitempty"`
-	Summary      string    `json:"summary,omitempty"`
-	Question     string    `json:"question,omitempty"`
-	SessionID    string    `json:"session_id,omitempty"`
-	ResetAt      time.Time `json:"reset_at,omitzero"`
-	InputTokens  *int64    `json:"input_tokens,omitempty"`
-	OutputTokens *int64    `json:"output_tokens,omitempty"`
-	Turns        *int      `json:"turns,omitempty"`
 }
 
 // Limited reports whether the last thing that was said is that a limit was met. Some programs then wait for its end in

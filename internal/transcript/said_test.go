@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"orch/internal/transcript"
+	"orch/internal/transcript/report"
 )
 
 func TestParser_ToolsAreOpenByTheirID(t *testing.T) {
@@ -70,7 +71,7 @@ func TestParser_OnlyTheFinalMessageAsks(t *testing.T) {
 		if f == transcript.Claude {
 			name = "question_line"
 		}
-		if said := read(t, f, name); said.Report == nil || said.Report.Status != transcript.StatusNeedsInput || said.Report.Question == "" {
+		if said := read(t, f, name); said.Report == nil || said.Report.Status != report.StatusNeedsInput || said.Report.Question == "" {
 			t.Errorf("%s: the question wasn't heard: %+v", f, said.Report)
 		}
 	}
@@ -131,7 +132,7 @@ func TestParser_AMessageSaysNothingOfAccounts(t *testing.T) {
 		t, transcript.Claude, `{"type":"result","subtype":"success","session_id":"s1","total_cost_usd":1,"result":`+
 			`"{\"orch\":{\"status\":\"quota\",\"session_id\":\"s2\",\"cost_usd\":0,\"reset_at\":1787520600,\"turns\":9,\"summary\":\"x\"}}"}`,
 	)
-	if want := (transcript.Report{Summary: "x"}); said.Report == nil || *said.Report != want || said.SessionID != "s1" || *said.CostUSD != 1 {
+	if want := (report.Report{Summary: "x"}); said.Report == nil || *said.Report != want || said.SessionID != "s1" || *said.CostUSD != 1 {
 		t.Errorf("%+v", said)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"orch/internal/agent/outcome"
 	"orch/internal/transcript"
+	"orch/internal/transcript/report"
 )
 
 func TestResumable(t *testing.T) {
@@ -92,7 +93,7 @@ func TestUsed(t *testing.T) {
 func TestWhatTheReportTellsFillsTheGaps(t *testing.T) {
 	t.Parallel()
 	cost, input, turns := 0.5, int64(7), 3
-	report := &transcript.Report{
+	report := &report.Report{
 		CostUSD: &cost, InputTokens: &input, Turns: &turns, SessionID: "theirs", Summary: "sum", Question: "q",
 	}
 	said := Reported(transcript.Said{Report: report})

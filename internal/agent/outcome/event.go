@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"orch/internal/transcript"
+	"orch/internal/transcript/report"
 )
 
 // byEvents judges a program whose format has an event for the end.
@@ -41,7 +42,7 @@ func (e evidence) success() Judgement {
 		return j
 	}
 	switch {
-	case e.said.Report != nil && e.said.Report.Status == transcript.StatusOK:
+	case e.said.Report != nil && e.said.Report.Status == report.StatusOK:
 		return Judgement{Outcome: OK} // it did without what it wasn't allowed
 	case e.said.Question != "":
 		return e.asks(e.said.Question)

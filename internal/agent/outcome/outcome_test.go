@@ -8,6 +8,7 @@ import (
 	"orch/internal/agent/outcome"
 	"orch/internal/process"
 	"orch/internal/transcript"
+	"orch/internal/transcript/report"
 )
 
 func TestClassOfEachOutcome(t *testing.T) {
@@ -82,7 +83,7 @@ func TestGateRunsAreJudgedByTheirEndAlone(t *testing.T) {
 	const printed = `{"orch":{"status":"needs_input","question":"?"}}` + "\nHTTP 429 Too Many Requests\n" + outcome.SetupFailedMark + "\n"
 	said := transcript.Said{
 		End: transcript.EndError, Error: &transcript.Error{Status: 401}, Question: "?", Denied: []string{"Bash"},
-		Report: &transcript.Report{Status: "quota"},
+		Report: &report.Report{Status: "quota"},
 	}
 	for n, want := range map[int]outcome.Outcome{0: outcome.OK, 1: outcome.AgentFailed, 125: outcome.AgentFailed, 127: outcome.AgentFailed, 137: outcome.Killed} {
 		if got := outcome.Judge(transcript.None, code(n), said, []byte(printed), now, nil); got != (outcome.Judgement{Outcome: want}) {

@@ -1,4 +1,4 @@
-package transcript
+package line
 
 import "bytes"
 
@@ -15,14 +15,13 @@ const (
 	maxKey     = 256
 )
 
-// scanner cuts output into lines, and lines of JSON down to what is wanted of them. What it makes of a line is JSON if
-// the line was; whether it was is left to the decoder. It is a machine that takes byte by byte, as lines come in pieces.
-type scanner struct {
-	want  *shape           // nil: no line is JSON
-	event func(raw []byte) // with nothing for a line that is broken
+// Scanner cuts output into lines. It is a machine that takes byte by byte, as lines come in pieces.
+type Scanner struct {
+	want  *shape // nil: no line is JSON
+	event func(raw []byte)
 	plain func(raw []byte)
 
-	step   func(*scanner, byte)
+	step   func(*Scanner, byte)
 	line   lineKind
 	size   int    // of the line so far
 	kept   []byte // of the line
@@ -58,8 +57,15 @@ type skipping struct {
 	quoted, escaped bool
 }
 
-// write takes more output.
-func (s *scanner) write(b []byte) {
+// New makes a scanner. Each object that begins a line is given to event, reduced to what a value of want's type can hold (a type
+// that holds itself has no end here), and any other line to plain; blank lines to nobody. Of a line that is broken event gets
+// nothing. With a want of nil no line is taken for JSON. What is given is the scanner's own, and gone after the call.
+func New(want any, event, plain func(raw []byte)) *Scanner {
+	return &Scanner{want: shapeOf(want), event: event, plain: plain}
+}
+
+// Take takes more output.
+func (s *Scanner) Take(b []byte) {
 	for {
 		at := bytes.IndexByte(b, '\n')
 		if at < 0 {
@@ -67,14 +73,14 @@ func (s *scanner) write(b []byte) {
 			return
 		}
 		s.feed(b[:at])
-		s.endLine()
+		s.End()
 		b = b[at+1:]
 	}
 }
 
-func (s *scanner) feed(part []byte) {
+func (s *Scanner) feed(part []byte) {
 	if s.step == nil {
-		s.step = (*scanner).start
+		s.step = (*Scanner).start
 	}
 	room := maxLine - s.size
 	for _, c := range part[:min(len(part), room)] {
@@ -90,8 +96,8 @@ func (s *scanner) feed(part []byte) {
 	}
 }
 
-// endLine hands the line over and makes ready for the next. An object that wasn't closed is a broken line.
-func (s *scanner) endLine() {
+// End hands the line over, as a newline does, and makes ready for the next. An object that wasn't closed is a broken line.
+func (s *Scanner) End() {
 	switch s.line {
 	case lineBlank:
 	case linePlain:
@@ -101,11 +107,11 @@ func (s *scanner) endLine() {
 	case lineOpen, lineBroken:
 		s.event(nil)
 	}
-	s.step, s.line, s.size = (*scanner).start, lineBlank, 0
+	s.step, s.line, s.size = (*Scanner).start, lineBlank, 0
 	s.clear()
 }
 
-func (s *scanner) clear() {
+func (s *Scanner) clear() {
 	s.kept, s.frames, s.str = s.kept[:0], s.frames[:0], cutting{}
 	if cap(s.kept) > maxPlain { // one long line holds no memory for good
 		s.kept = nil
@@ -113,56 +119,56 @@ func (s *scanner) clear() {
 }
 
 // start is where a line begins.
-func (s *scanner) start(c byte) {
+func (s *Scanner) start(c byte) {
 	switch {
 	case blank(c):
 	case c == '{' && s.want != nil:
 		s.line, s.next = lineOpen, s.want
 		s.value(c)
 	default:
-		s.line, s.step = linePlain, (*scanner).words
+		s.line, s.step = linePlain, (*Scanner).words
 		s.words(c)
 	}
 }
 
 // words is a line that is no JSON.
-func (s *scanner) words(c byte) {
+func (s *Scanner) words(c byte) {
 	if len(s.kept) < maxPlain {
 		s.kept = append(s.kept, c)
 	}
 }
 
-func (s *scanner) broken() {
-	s.line, s.step = lineBroken, func(*scanner, byte) {}
+func (s *Scanner) broken() {
+	s.line, s.step = lineBroken, func(*Scanner, byte) {}
 	s.clear()
 }
 
 // value is where a value begins.
-func (s *scanner) value(c byte) {
+func (s *Scanner) value(c byte) {
 	switch {
 	case blank(c):
 	case c == ']' && s.array():
 		s.closes(c)
 	case s.next == nil, c == '{' && !s.next.object(), c == '[' && s.array():
-		s.skip, s.step = skipping{}, (*scanner).skipped
+		s.skip, s.step = skipping{}, (*Scanner).skipped
 		s.skipped(c)
 	case c == '{':
-		s.opens(c, frame{shape: s.next}, (*scanner).keyOrEnd)
+		s.opens(c, frame{shape: s.next}, (*Scanner).keyOrEnd)
 	case c == '[':
-		s.opens(c, frame{shape: s.next, array: true}, (*scanner).value)
+		s.opens(c, frame{shape: s.next, array: true}, (*Scanner).value)
 	case c == '"':
 		s.keep(c)
-		s.str, s.step = cutting{from: len(s.kept)}, (*scanner).text
+		s.str, s.step = cutting{from: len(s.kept)}, (*Scanner).text
 	default:
 		s.keep(c)
-		s.from, s.step = len(s.kept), (*scanner).literal
+		s.from, s.step = len(s.kept), (*Scanner).literal
 	}
 }
 
-func (s *scanner) array() bool { return len(s.frames) > 0 && s.frames[len(s.frames)-1].array }
+func (s *Scanner) array() bool { return len(s.frames) > 0 && s.frames[len(s.frames)-1].array }
 
 // keep writes the first byte of a value that is looked at, with what must stand before it.
-func (s *scanner) keep(c byte) {
+func (s *Scanner) keep(c byte) {
 	if len(s.frames) > 0 {
 		top := &s.frames[len(s.frames)-1]
 		if top.used {
@@ -176,29 +182,29 @@ func (s *scanner) keep(c byte) {
 	s.kept = append(s.kept, c)
 }
 
-func (s *scanner) opens(c byte, f frame, step func(*scanner, byte)) {
+func (s *Scanner) opens(c byte, f frame, step func(*Scanner, byte)) {
 	s.keep(c)
 	s.frames, s.step = append(s.frames, f), step
 }
 
-func (s *scanner) closes(c byte) {
+func (s *Scanner) closes(c byte) {
 	s.kept = append(s.kept, c)
 	s.frames = s.frames[:len(s.frames)-1]
-	s.step = (*scanner).after
+	s.step = (*Scanner).after
 	if len(s.frames) == 0 {
-		s.line, s.step = lineEvent, (*scanner).closed
+		s.line, s.step = lineEvent, (*Scanner).closed
 	}
 }
 
 // after is where a value has ended.
-func (s *scanner) after(c byte) {
+func (s *Scanner) after(c byte) {
 	array := s.array()
 	switch {
 	case blank(c):
 	case c == ',' && array:
-		s.next, s.step = s.frames[len(s.frames)-1].shape, (*scanner).value
+		s.next, s.step = s.frames[len(s.frames)-1].shape, (*Scanner).value
 	case c == ',':
-		s.step = (*scanner).keyOrEnd
+		s.step = (*Scanner).keyOrEnd
 	case c == ']' && array, c == '}' && !array:
 		s.closes(c)
 	default:
@@ -207,7 +213,7 @@ func (s *scanner) after(c byte) {
 }
 
 // closed is where the object has ended that was the line. Two programs that write at once may leave two in a line.
-func (s *scanner) closed(c byte) {
+func (s *Scanner) closed(c byte) {
 	switch {
 	case blank(c):
 	case c == '{':
@@ -221,11 +227,11 @@ func (s *scanner) closed(c byte) {
 }
 
 // keyOrEnd is where a key begins, in an object.
-func (s *scanner) keyOrEnd(c byte) {
+func (s *Scanner) keyOrEnd(c byte) {
 	switch {
 	case blank(c):
 	case c == '"':
-		s.key, s.skip, s.step = s.key[:0], skipping{}, (*scanner).name
+		s.key, s.skip, s.step = s.key[:0], skipping{}, (*Scanner).name
 	case c == '}':
 		s.closes(c)
 	default:
@@ -234,7 +240,7 @@ func (s *scanner) keyOrEnd(c byte) {
 }
 
 // name is within a key. One that is too long or has an escape in it is none that is looked at.
-func (s *scanner) name(c byte) {
+func (s *Scanner) name(c byte) {
 	switch {
 	case s.skip.escaped:
 		s.skip.escaped = false
@@ -245,7 +251,7 @@ func (s *scanner) name(c byte) {
 		if !s.skip.quoted && len(s.key) <= maxKey {
 			s.next = s.frames[len(s.frames)-1].shape.of(s.key)
 		}
-		s.step = (*scanner).colon
+		s.step = (*Scanner).colon
 	case c < ' ':
 		s.broken()
 	case len(s.key) <= maxKey:
@@ -253,21 +259,21 @@ func (s *scanner) name(c byte) {
 	}
 }
 
-func (s *scanner) colon(c byte) {
+func (s *Scanner) colon(c byte) {
 	switch {
 	case blank(c):
 	case c == ':':
-		s.step = (*scanner).value
+		s.step = (*Scanner).value
 	default:
 		s.broken()
 	}
 }
 
 // literal is within a number, true, false or null.
-func (s *scanner) literal(c byte) {
+func (s *Scanner) literal(c byte) {
 	switch {
 	case c == ',' || c == '}' || c == ']' || blank(c):
-		s.step = (*scanner).after
+		s.step = (*Scanner).after
 		s.after(c)
 	case len(s.kept)-s.from < maxLiteral:
 		s.kept = append(s.kept, c)
@@ -277,7 +283,7 @@ func (s *scanner) literal(c byte) {
 }
 
 // text is within a string that is looked at.
-func (s *scanner) text(c byte) {
+func (s *Scanner) text(c byte) {
 	switch {
 	case s.str.escape != nil:
 		s.escape(c)
@@ -285,7 +291,7 @@ func (s *scanner) text(c byte) {
 		s.str.escape = append(s.str.unit[:0], c)
 	case c == '"':
 		s.kept = append(s.str.end(s.kept), c)
-		s.step = (*scanner).after
+		s.step = (*Scanner).after
 	case c < ' ': // not JSON, but no reason to lose the event
 		s.kept = s.str.add(s.kept, ' ')
 	default:
@@ -294,7 +300,7 @@ func (s *scanner) text(c byte) {
 }
 
 // escape is within an escape sequence: it is kept whole or not at all.
-func (s *scanner) escape(c byte) {
+func (s *Scanner) escape(c byte) {
 	s.str.escape = append(s.str.escape, c)
 	if unit := s.str.escape; unit[1] != 'u' || len(unit) == len(s.str.unit) {
 		s.kept = s.str.add(s.kept, unit...)
@@ -303,7 +309,7 @@ func (s *scanner) escape(c byte) {
 }
 
 // skipped is within a value that nobody looks at.
-func (s *scanner) skipped(c byte) {
+func (s *Scanner) skipped(c byte) {
 	in := &s.skip
 	switch {
 	case in.escaped:
@@ -318,7 +324,7 @@ func (s *scanner) skipped(c byte) {
 	case (c == '}' || c == ']') && in.depth > 0:
 		in.depth--
 	case (c == '}' || c == ']' || c == ',') && in.depth == 0:
-		s.step = (*scanner).after
+		s.step = (*Scanner).after
 		s.after(c)
 	}
 }
@@ -359,4 +365,12 @@ func (t *cutting) end(kept []byte) []byte {
 	kept = append(kept, t.tail...)
 	t.tail = nil
 	return kept
+}
+
+// Bounded keeps the beginning and the end of a text that grows, as they are kept of a long string.
+func Bounded(text string) string {
+	if len(text) <= headKept+2*tailKept {
+		return text
+	}
+	return text[:headKept] + "…" + text[len(text)-tailKept:]
 }
