@@ -2,32 +2,25 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/alecthomas/kong"
 
 	"orch/internal/app"
 	"orch/internal/app/database"
+	"orch/internal/cli/exit"
+	"orch/internal/cli/remote"
+	"orch/internal/cli/session"
 	"orch/internal/client"
 	"orch/internal/config"
 	"orch/internal/db"
 	"orch/internal/process"
 	"orch/internal/root"
-)
-
-// Exit codes.
-const (
-	exitDone     = 0
-	exitFailed   = 1
-	exitUsage    = 2
-	exitNoServer = 4
 )
 
 // Streams are what a command reads, writes and is told.
@@ -43,55 +36,35 @@ type grammar struct {
 	JSON    bool   `name:"json" help:"Print JSON, for programs."`
 	Testing bool   `help:"Use a data root and a database that are marked for tests (ORCH_TESTING)."`
 
-	Serve   serveCommand   `cmd:"" help:"Run the server: worker, API and, without ORCH_DATABASE_URL, a private PostgreSQL."`
-	Worker  workerCommand  `cmd:"" help:"Run one more worker on a data root that the server has made."`
-	Run     runCommand     `cmd:"" help:"Take one task through agent, gate and merge, and wait for its end."`
-	Demo    demoCommand    `cmd:"" help:"Watch a scripted agent's change land, on a repository made for it."`
-	Init    initCommand    `cmd:"" help:"Add a repository to orch.yaml."`
-	Task    taskCommand    `cmd:"" help:"Add, list, show, retry and cancel tasks."`
-	Job     jobCommand     `cmd:"" help:"List, show, retry and cancel jobs, and read what they print."`
-	Queue   queueCommand   `cmd:"" help:"Show what runs and what waits."`
-	Why     whyCommand     `cmd:"" help:"Say why a task is where it is, and who has the next step."`
-	Agent   agentCommand   `cmd:"" help:"List agents."`
-	Pause   pauseCommand   `cmd:"" help:"Begin nothing more in a lane, for a repository or by an agent (its fallback takes over)."`
-	Resume  resumeCommand  `cmd:"" help:"Let a paused lane, repository or agent go on."`
-	Migrate migrateCommand `cmd:"" help:"Bring the database's schema up to date, or say how it is."`
-	Data    rootCommand    `cmd:"" name:"root" help:"Show whether data root and database belong together, and mend that after a restore."`
-	Doctor  doctorCommand  `cmd:"" help:"Check database, data root, repositories, agents and disk, and say what to do."`
-	Version versionCommand `cmd:"" help:"Print the version."`
-	Shim    shimCommand    `cmd:"" hidden:"" help:"Own one run (started by orch itself)."`
+	Serve   serveCommand         `cmd:"" help:"Run the server: worker, API and, without ORCH_DATABASE_URL, a private PostgreSQL."`
+	Worker  workerCommand        `cmd:"" help:"Run one more worker on a data root that the server has made."`
+	Run     runCommand           `cmd:"" help:"Take one task through agent, gate and merge, and wait for its end."`
+	Demo    demoCommand          `cmd:"" help:"Watch a scripted agent's change land, on a repository made for it."`
+	Init    initCommand          `cmd:"" help:"Add a repository to orch.yaml."`
+	Task    remote.TaskCommand   `cmd:"" help:"Add, list, show, retry and cancel tasks."`
+	Job     remote.JobCommand    `cmd:"" help:"List, show, retry and cancel jobs, and read what they print."`
+	Queue   remote.QueueCommand  `cmd:"" help:"Show what runs and what waits."`
+	Why     remote.WhyCommand    `cmd:"" help:"Say why a task is where it is, and who has the next step."`
+	Agent   remote.AgentCommand  `cmd:"" help:"List agents."`
+	Pause   remote.PauseCommand  `cmd:"" help:"Begin nothing more in a lane, for a repository or by an agent (its fallback takes over)."`
+	Resume  remote.ResumeCommand `cmd:"" help:"Let a paused lane, repository or agent go on."`
+	Migrate migrateCommand       `cmd:"" help:"Bring the database's schema up to date, or say how it is."`
+	Data    rootCommand          `cmd:"" name:"root" help:"Show whether data root and database belong together, and mend that after a restore."`
+	Doctor  doctorCommand        `cmd:"" help:"Check database, data root, repositories, agents and disk, and say what to do."`
+	Version versionCommand       `cmd:"" help:"Print the version."`
+	Shim    shimCommand          `cmd:"" hidden:"" help:"Own one run (started by orch itself)."`
 }
 
-// session is what a command works with.
-type session struct {
-	Streams
-	ctx    context.Context //nolint:containedctx // made for one command, passed to its Run by kong
+// local is what the commands of this machine work with, besides the session that all of them have.
+type local struct {
+	*session.Session
+
 	hurry  <-chan struct{} // closed by the second stop signal
 	global *grammar
 	cfg    *config.Config
 	served bool // by a server that goes on when the command has ended
 	// warnings name variables of the environment that look like orch's and aren't.
 	warnings []string
-}
-
-// exitError ends a command with a code; its text, if any, is what the person reads.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return ""
-	}
-	return e.err.Error()
-}
-
-func (e *exitError) Unwrap() error { return e.err }
-
-// usagef refuses what was said on the command line.
-func usagef(format string, args ...any) error {
-	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
 // Main runs one command and returns the exit code of the process.
@@ -124,13 +97,15 @@ func Main(args []string, streams Streams) int {
 		return exited
 	}
 	if err != nil {
-		return report(streams.Err, &exitError{exitUsage, fmt.Errorf("%w (see `%s --help`)", err, commandOf(err))})
+		return report(streams.Err, exit.Usagef("%w (see `%s --help`)", err, commandOf(err)))
 	}
-	s := &session{Streams: streams, ctx: ctx, hurry: hurry, global: &g}
+	s := &local{
+		Session: &session.Session{Context: ctx, Out: streams.Out, Err: streams.Err, In: streams.In, JSON: g.JSON}, hurry: hurry, global: &g,
+	}
 	if err := s.configure(parsed.Command()); err != nil {
 		return report(streams.Err, err)
 	}
-	return report(streams.Err, parsed.Run(s))
+	return report(streams.Err, parsed.Run(s, s.Session))
 }
 
 // commandOf names the command whose usage was wrong.
@@ -144,7 +119,7 @@ func commandOf(err error) string {
 }
 
 // configure reads the environment, unless the command needs none of it.
-func (s *session) configure(command string) error {
+func (s *local) configure(command string) error {
 	if command == "version" {
 		return nil
 	}
@@ -155,10 +130,11 @@ func (s *session) configure(command string) error {
 	if s.global.Testing {
 		overrides["ORCH_TESTING"] = "true"
 	}
-	var err error
-	s.cfg, s.warnings, err = config.Load(overrides)
+	cfg, warnings, err := config.Load(overrides)
+	s.warnings = warnings
 	if err == nil {
-		err = errors.Join(s.cfg.Validate(), database.CheckURLs(s.cfg))
+		s.use(cfg)
+		err = errors.Join(cfg.Validate(), database.CheckURLs(cfg))
 	}
 	if command != "serve" && command != "worker" { // which log them
 		for _, name := range s.warnings {
@@ -171,15 +147,15 @@ func (s *session) configure(command string) error {
 // report prints why a command failed, in one place, and gives the exit code.
 func report(out io.Writer, err error) int {
 	if err == nil {
-		return exitDone
+		return exit.Done
 	}
-	code := exitFailed
-	var exit *exitError
+	code := exit.Failed
+	var coded *exit.Error
 	switch {
-	case errors.As(err, &exit):
-		code = exit.code
+	case errors.As(err, &coded):
+		code = coded.Code
 	case errors.Is(err, client.ErrNoServer):
-		code = exitNoServer
+		code = exit.NoServer
 	}
 	if text := strings.TrimSpace(db.Public(err).Error()); text != "" {
 		for i, line := range strings.Split(text, "\n") {
@@ -218,34 +194,17 @@ func watchSignals(signals <-chan os.Signal) (ctx context.Context, hurry <-chan s
 	}
 }
 
-// connect finds the server: by ORCH_URL, else on the data root's socket.
-func (s *session) connect() (*client.Client, error) { return s.connectFor(func(*client.Config) {}) }
-
-// connectFor is connect with more to be said to the client.
-func (s *session) connectFor(adjust func(*client.Config)) (*client.Client, error) {
-	cfg := s.clientConfig()
-	adjust(&cfg)
-	c, err := client.Dial(s.ctx, cfg)
-	if errors.Is(err, client.ErrNoServer) {
-		where := s.cfg.Data.Root
-		if s.cfg.HTTP.URL != "" {
-			where = s.cfg.HTTP.URL
-		}
-		return nil, &exitError{exitNoServer, fmt.Errorf("no server runs on %s: start one with `orch serve`, or name another with --root or ORCH_URL; "+
-			"one that was started may still wait for its database, see its log", where)}
+// use takes a configuration for the one of this command.
+func (s *local) use(cfg *config.Config) {
+	s.cfg, s.Root = cfg, cfg.Data.Root
+	s.Server = client.Config{Socket: root.SocketPath(cfg.Data.Root)}
+	if cfg.HTTP.URL != "" {
+		s.Server = client.Config{URL: cfg.HTTP.URL, Token: cfg.HTTP.Token.Reveal()}
 	}
-	return c, err
-}
-
-func (s *session) clientConfig() client.Config {
-	if s.cfg.HTTP.URL != "" {
-		return client.Config{URL: s.cfg.HTTP.URL, Token: s.cfg.HTTP.Token.Reveal()}
-	}
-	return client.Config{Socket: root.SocketPath(s.cfg.Data.Root)}
 }
 
 // logger writes to the error stream, as ORCH_LOG_LEVEL and ORCH_LOG_FORMAT say.
-func (s *session) logger() *slog.Logger {
+func (s *local) logger() *slog.Logger {
 	log := app.NewLogger(s.Err, s.cfg.Log.SlogLevel(), s.cfg.Log.Format)
 	for _, warning := range s.warnings {
 		log.Warn("unknown variable in the environment", slog.String("variable", warning))
@@ -254,38 +213,8 @@ func (s *session) logger() *slog.Logger {
 }
 
 // serverLogger is the same for what runs agents for long, which says once what it can't keep from them.
-func (s *session) serverLogger() *slog.Logger {
+func (s *local) serverLogger() *slog.Logger {
 	log := s.logger()
-	log.InfoContext(s.ctx, "agents run as the user that runs orch: what that user can read, they can read")
+	log.InfoContext(s.Context, "agents run as the user that runs orch: what that user can read, they can read")
 	return log
-}
-
-// print writes a line of the command's result.
-func (s *session) print(format string, args ...any) {
-	_, _ = fmt.Fprintf(s.Out, format+"\n", args...)
-}
-
-// printJSON writes a result for programs.
-func (s *session) printJSON(v any) error {
-	encoder := json.NewEncoder(s.Out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
-}
-
-// table prints rows in columns.
-func (s *session) table(head string, rows int, row func(i int) string) error {
-	w := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, head)
-	for i := range rows {
-		_, _ = fmt.Fprintln(w, row(i))
-	}
-	return w.Flush()
-}
-
-func value[T any](v *T) T {
-	if v == nil {
-		var zero T
-		return zero
-	}
-	return *v
 }

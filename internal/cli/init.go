@@ -6,6 +6,7 @@ import (
 
 	"orch/internal/app/doctor"
 	"orch/internal/app/setup"
+	"orch/internal/cli/exit"
 	"orch/internal/config/orchyaml"
 	"orch/internal/forge"
 	"orch/internal/root"
@@ -22,10 +23,10 @@ type initCommand struct {
 }
 
 // Run writes the repository's entry.
-func (c *initCommand) Run(s *session) error {
+func (c *initCommand) Run(s *local) error {
 	path, err := filepath.Abs(c.Path)
 	if err != nil {
-		return usagef("find the repository: %w", err)
+		return exit.Usagef("find the repository: %w", err)
 	}
 	if err := root.Prepare(s.cfg.Data.Root); err != nil {
 		return err
@@ -34,50 +35,50 @@ func (c *initCommand) Run(s *session) error {
 	if c.NoTest {
 		n.Test = orchyaml.TestNone
 	}
-	added, err := setup.AddRepository(s.ctx, s.cfg, n)
+	added, err := setup.AddRepository(s.Context, s.cfg, n)
 	if problem, ok := errors.AsType[*forge.ProblemError](err); ok {
-		return &exitError{exitFailed, problem}
+		return exit.With(exit.Failed, problem)
 	}
 	if err != nil {
 		return err
 	}
-	if s.global.JSON {
-		return s.printJSON(added)
+	if s.JSON {
+		return s.PrintJSON(added)
 	}
-	s.print("added %s to %s", added.Name, added.Config)
-	s.print("  path %s, lands on %s, test: %s", added.Path, added.Base, added.Test)
+	s.Print("added %s to %s", added.Name, added.Config)
+	s.Print("  path %s, lands on %s, test: %s", added.Path, added.Base, added.Test)
 	if added.AgentMissing {
-		s.print("Say which agent works: edit agents.coder.command in %s", added.Config)
+		s.Print("Say which agent works: edit agents.coder.command in %s", added.Config)
 	}
-	s.print("Then: orch serve, and: orch task add --repo %s --title '...'", added.Name)
+	s.Print("Then: orch serve, and: orch task add --repo %s --title '...'", added.Name)
 	return nil
 }
 
 type doctorCommand struct{}
 
 // Run prints what the doctor found, and exits with 1 when something is broken.
-func (c *doctorCommand) Run(s *session) error {
-	found := doctor.Examine(s.ctx, s.cfg)
+func (c *doctorCommand) Run(s *local) error {
+	found := doctor.Examine(s.Context, s.cfg)
 	broken := 0
 	for _, f := range found {
 		if f.Status == doctor.Failed {
 			broken++
 		}
 	}
-	if s.global.JSON {
-		if err := s.printJSON(map[string]any{"findings": found}); err != nil {
+	if s.JSON {
+		if err := s.PrintJSON(map[string]any{"findings": found}); err != nil {
 			return err
 		}
 	} else {
 		for _, f := range found {
-			s.print("%-8s %s: %s", f.Status, f.Name, f.Detail)
+			s.Print("%-8s %s: %s", f.Status, f.Name, f.Detail)
 			if f.Remedy != "" {
-				s.print("         → %s", f.Remedy)
+				s.Print("         → %s", f.Remedy)
 			}
 		}
 	}
 	if broken > 0 {
-		return &exitError{code: exitFailed}
+		return exit.Silently(exit.Failed)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/app/database"
+	"orch/internal/cli/exit"
 	"orch/internal/db"
 )
 
@@ -17,19 +18,19 @@ type migrateCommand struct {
 }
 
 // migrations runs fn on the database with this program's migrations.
-func (s *session) migrations(fn func(ctx context.Context, m *db.Migrator, conn *pgx.Conn) error) error {
+func (s *local) migrations(fn func(ctx context.Context, m *db.Migrator, conn *pgx.Conn) error) error {
 	log := s.quietLogger()
 	m, err := database.Migrator(log)
 	if err != nil {
 		return err
 	}
-	return database.With(s.ctx, s.cfg, log, func(ctx context.Context, conn *pgx.Conn) error { return fn(ctx, m, conn) })
+	return database.With(s.Context, s.cfg, log, func(ctx context.Context, conn *pgx.Conn) error { return fn(ctx, m, conn) })
 }
 
 type migrateUpCommand struct{}
 
 // Run applies what is pending, once no worker of an older program is left.
-func (c *migrateUpCommand) Run(s *session) error {
+func (c *migrateUpCommand) Run(s *local) error {
 	return s.migrations(func(ctx context.Context, m *db.Migrator, conn *pgx.Conn) error {
 		applied, err := database.Migrate(ctx, conn, m, database.MigrateConfig{
 			LeaseTTL: s.cfg.Worker.LeaseTTL.Duration(), Logger: s.quietLogger(),
@@ -40,14 +41,14 @@ func (c *migrateUpCommand) Run(s *session) error {
 		if err != nil {
 			return err
 		}
-		if s.global.JSON {
-			return s.printJSON(map[string]any{"applied": migrationNames(applied)})
+		if s.JSON {
+			return s.PrintJSON(map[string]any{"applied": migrationNames(applied)})
 		}
 		if len(applied) == 0 {
-			s.print("the schema is up to date")
+			s.Print("the schema is up to date")
 		}
 		for _, a := range applied {
-			s.print("applied %s", a.Name)
+			s.Print("applied %s", a.Name)
 		}
 		return nil
 	})
@@ -64,23 +65,23 @@ func migrationNames(migrations []db.Migration) []string {
 type migrateStatusCommand struct{}
 
 // Run lists the migrations.
-func (c *migrateStatusCommand) Run(s *session) error {
+func (c *migrateStatusCommand) Run(s *local) error {
 	return s.migrations(func(ctx context.Context, m *db.Migrator, conn *pgx.Conn) error {
 		status, err := m.Status(ctx, conn)
 		if err != nil {
 			return err
 		}
-		if s.global.JSON {
-			return s.printJSON(schemaJSON(status))
+		if s.JSON {
+			return s.PrintJSON(schemaJSON(status))
 		}
 		for _, row := range status.Applied {
-			s.print("applied  %s", row.Name)
+			s.Print("applied  %s", row.Name)
 		}
 		for _, p := range status.Pending {
-			s.print("pending  %s", p.Name)
+			s.Print("pending  %s", p.Name)
 		}
 		if problem := status.Err(); problem != nil {
-			s.print("%s", problem)
+			s.Print("%s", problem)
 		}
 		return nil
 	})
@@ -104,25 +105,25 @@ func schemaJSON(status db.SchemaStatus) map[string]any {
 type migrateVerifyCommand struct{}
 
 // Run says whether the schema is this program's.
-func (c *migrateVerifyCommand) Run(s *session) error {
+func (c *migrateVerifyCommand) Run(s *local) error {
 	return s.migrations(func(ctx context.Context, m *db.Migrator, conn *pgx.Conn) error {
 		status, err := m.Status(ctx, conn)
 		if err != nil {
 			return err
 		}
-		if s.global.JSON {
-			if err := s.printJSON(schemaJSON(status)); err != nil {
+		if s.JSON {
+			if err := s.PrintJSON(schemaJSON(status)); err != nil {
 				return err
 			}
 			if status.Err() != nil {
-				return &exitError{code: exitFailed}
+				return exit.Silently(exit.Failed)
 			}
 			return nil
 		}
 		if err := status.Err(); err != nil {
 			return err
 		}
-		s.print("the schema is this program's")
+		s.Print("the schema is this program's")
 		return nil
 	})
 }

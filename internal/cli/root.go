@@ -10,6 +10,7 @@ import (
 
 	"orch/internal/app/database"
 	"orch/internal/app/start"
+	"orch/internal/cli/exit"
 	"orch/internal/db"
 	"orch/internal/process"
 	"orch/internal/root"
@@ -24,7 +25,7 @@ type rootCommand struct {
 type rootStatusCommand struct{}
 
 // Run shows what data root and database say about each other, and changes nothing. It fails when they don't fit.
-func (c *rootStatusCommand) Run(s *session) error {
+func (c *rootStatusCommand) Run(s *local) error {
 	var st root.Status
 	look := func(ctx context.Context, pool *pgxpool.Pool) (err error) {
 		st, err = s.inspectRoot(ctx, pool)
@@ -32,15 +33,15 @@ func (c *rootStatusCommand) Run(s *session) error {
 	}
 	var err error
 	if root.Bound(s.cfg.Data.Root) != nil { // the verdict says it; no database is asked, or started, for that
-		err = look(s.ctx, nil)
+		err = look(s.Context, nil)
 	} else {
-		err = database.WithPool(s.ctx, s.cfg, s.quietLogger(), look)
+		err = database.WithPool(s.Context, s.cfg, s.quietLogger(), look)
 	}
 	if st.Path == "" {
 		return err
 	}
-	if s.global.JSON {
-		if err := s.printJSON(st); err != nil {
+	if s.JSON {
+		if err := s.PrintJSON(st); err != nil {
 			return err
 		}
 	} else {
@@ -50,12 +51,12 @@ func (c *rootStatusCommand) Run(s *session) error {
 	case err != nil:
 		return fmt.Errorf("ask the database: %s", db.Code(err))
 	case !st.Fits:
-		return &exitError{code: exitFailed}
+		return exit.Silently(exit.Failed)
 	}
 	return nil
 }
 
-func (s *session) inspectRoot(ctx context.Context, pool *pgxpool.Pool) (root.Status, error) {
+func (s *local) inspectRoot(ctx context.Context, pool *pgxpool.Pool) (root.Status, error) {
 	self, err := process.Self()
 	if err != nil {
 		return root.Status{}, err
@@ -63,26 +64,26 @@ func (s *session) inspectRoot(ctx context.Context, pool *pgxpool.Pool) (root.Sta
 	return root.Inspect(ctx, s.cfg.Data.Root, pool, root.Config{Testing: bool(s.cfg.Data.Testing), Host: self.Host})
 }
 
-func (s *session) printRoot(st root.Status) {
-	s.print("data root  %s", st.Path)
+func (s *local) printRoot(st root.Status) {
+	s.Print("data root  %s", st.Path)
 	if m := st.Marker; m != nil {
-		s.print("marker     generation %d, root %s, of the database %s%s", m.Generation, m.RootID, m.InstanceID, forTests(m.Testing))
+		s.Print("marker     generation %d, root %s, of the database %s%s", m.Generation, m.RootID, m.InstanceID, forTests(m.Testing))
 	}
 	if d := st.Database; d != nil {
 		known := "doesn't know the root"
 		if st.Row != nil {
 			known = fmt.Sprintf("generation %d", st.Row.Generation)
 		}
-		s.print("database   %s, %s, set-up %s%s", known, d.InstanceID, d.Setup, forTests(d.Testing))
+		s.Print("database   %s, %s, set-up %s%s", known, d.InstanceID, d.Setup, forTests(d.Testing))
 	}
 	if len(st.Holders) > 0 {
 		holders := make([]string, len(st.Holders))
 		for i, h := range st.Holders {
 			holders[i] = h.String()
 		}
-		s.print("in use by  %s", strings.Join(holders, ", "))
+		s.Print("in use by  %s", strings.Join(holders, ", "))
 	}
-	s.print("verdict    %s", st.Verdict)
+	s.Print("verdict    %s", st.Verdict)
 }
 
 func forTests(marked bool) string {
@@ -98,7 +99,7 @@ var errOwnDatabase = errors.New("ORCH_DATABASE_URL is empty, and a private Postg
 	"set the URL of the database that the servers use, or start `orch serve`, which binds its data root itself")
 
 // Run does for a host of workers what `orch serve` does at its start.
-func (c *rootBindCommand) Run(s *session) error {
+func (c *rootBindCommand) Run(s *local) error {
 	if s.cfg.Database.Private() {
 		return errOwnDatabase
 	}
@@ -111,7 +112,7 @@ func (c *rootBindCommand) Run(s *session) error {
 			return s.bound("was bound before", nil)
 		}
 	}
-	pool, data, err := start.Open(s.ctx, start.Config{Config: s.cfg, MaxConns: 2, Logger: s.quietLogger(), FailUnready: true})
+	pool, data, err := start.Open(s.Context, start.Config{Config: s.cfg, MaxConns: 2, Logger: s.quietLogger(), FailUnready: true})
 	if db.Unreachable(err) {
 		return fmt.Errorf("ask the database: %s", db.Code(err))
 	}
@@ -124,9 +125,9 @@ func (c *rootBindCommand) Run(s *session) error {
 
 // boundBefore says whether a root with a marker is really bound: a start that was interrupted is to be finished. A root that
 // doesn't fit the database is an error.
-func (s *session) boundBefore() (bool, error) {
+func (s *local) boundBefore() (bool, error) {
 	var st root.Status
-	err := database.WithPool(s.ctx, s.cfg, s.quietLogger(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+	err := database.WithPool(s.Context, s.cfg, s.quietLogger(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
 		if st, err = s.inspectRoot(ctx, pool); err == nil {
 			return nil
 		}
@@ -146,17 +147,17 @@ func (s *session) boundBefore() (bool, error) {
 	return st.Ready(), nil
 }
 
-func (s *session) bound(how string, data *root.Root) error {
-	if s.global.JSON {
+func (s *local) bound(how string, data *root.Root) error {
+	if s.JSON {
 		shown := map[string]any{"root": s.cfg.Data.Root, "new": data != nil}
 		if data != nil {
 			shown["root_id"], shown["instance_id"] = data.ID(), data.InstanceID()
 		}
-		if err := s.printJSON(shown); err != nil {
+		if err := s.PrintJSON(shown); err != nil {
 			return err
 		}
 	} else {
-		s.print("the data root %s %s", s.cfg.Data.Root, how)
+		s.Print("the data root %s %s", s.cfg.Data.Root, how)
 	}
 	if data == nil {
 		return nil
@@ -169,7 +170,7 @@ type rootAcceptCommand struct {
 }
 
 // Run makes data root and database fit. Nobody may work in the data root meanwhile.
-func (c *rootAcceptCommand) Run(s *session) error {
+func (c *rootAcceptCommand) Run(s *local) error {
 	if err := root.Bound(s.cfg.Data.Root); err != nil {
 		return fmt.Errorf("accept the data root %s: %w", s.cfg.Data.Root, err)
 	}
@@ -178,7 +179,7 @@ func (c *rootAcceptCommand) Run(s *session) error {
 		return err
 	}
 	var done root.Accepted
-	err = database.WithPool(s.ctx, s.cfg, s.quietLogger(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+	err = database.WithPool(s.Context, s.cfg, s.quietLogger(), func(ctx context.Context, pool *pgxpool.Pool) (err error) {
 		if err := database.Verify(ctx, pool); err != nil {
 			return err
 		}
@@ -193,17 +194,17 @@ func (c *rootAcceptCommand) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	if s.global.JSON {
-		return s.printJSON(done)
+	if s.JSON {
+		return s.PrintJSON(done)
 	}
 	s.printRoot(done.Found)
 	switch {
 	case !done.Changed:
-		s.print("nothing to do: they fit")
+		s.Print("nothing to do: they fit")
 	case done.Rebound:
-		s.print("accepted: the data root belongs to this database now, as %s with generation %d", done.RootID, done.Generation)
+		s.Print("accepted: the data root belongs to this database now, as %s with generation %d", done.RootID, done.Generation)
 	default:
-		s.print("accepted: both have generation %d now, and no other copy of them fits any more", done.Generation)
+		s.Print("accepted: both have generation %d now, and no other copy of them fits any more", done.Generation)
 	}
 	return nil
 }

@@ -12,9 +12,10 @@ import (
 
 	"orch/api"
 	"orch/internal/app"
+	"orch/internal/cli/exit"
+	"orch/internal/cli/remote"
+	"orch/internal/cli/session"
 	"orch/internal/cli/terminal"
-	"orch/internal/cli/watch"
-	"orch/internal/cli/words"
 	"orch/internal/client"
 	"orch/internal/root"
 )
@@ -37,40 +38,42 @@ type runCommand struct {
 }
 
 // Run takes the task to its end.
-func (c *runCommand) Run(s *session) error {
+func (c *runCommand) Run(s *local) error {
 	n, err := c.task(s)
 	if err != nil {
 		return err
 	}
-	return s.withServer(func(ctx context.Context, server *client.Client) error { return s.runTask(ctx, server, n) })
+	return s.withServer(func(ctx context.Context, server *client.Client) error {
+		return remote.RunTask(ctx, s.Session, server, s.served, n)
+	})
 }
 
 // task checks what was said and puts it into the API's words.
-func (c *runCommand) task(s *session) (api.NewTask, error) {
+func (c *runCommand) task(s *local) (api.NewTask, error) {
 	switch {
 	case c.Test == "" && !c.NoTest:
-		return api.NewTask{}, usagef("say how a change is tested with --test 'CMD', or that it lands untested with --no-test")
+		return api.NewTask{}, exit.Usagef("say how a change is tested with --test 'CMD', or that it lands untested with --no-test")
 	case c.AgentCmd == "" && c.Agent == "":
-		return api.NewTask{}, usagef("say which agent works: --agent-cmd 'CMD', or --agent NAME of an agent in orch.yaml")
+		return api.NewTask{}, exit.Usagef("say which agent works: --agent-cmd 'CMD', or --agent NAME of an agent in orch.yaml")
 	case c.Timeout <= 0:
-		return api.NewTask{}, usagef("--timeout must be more than nothing")
+		return api.NewTask{}, exit.Usagef("--timeout must be more than nothing")
 	}
 	path, err := filepath.Abs(c.Repo)
 	if err != nil {
-		return api.NewTask{}, usagef("find the repository: %w", err)
+		return api.NewTask{}, exit.Usagef("find the repository: %w", err)
 	}
 	for flag, command := range map[string]string{"--agent-cmd": c.AgentCmd, "--test": c.Test, "--setup": c.Setup} {
 		if err := checkCommand(flag, command, path); err != nil {
 			return api.NewTask{}, err
 		}
 	}
-	body, err := readBody(s.In, c.Body, c.BodyFile)
+	body, err := s.Body(c.Body, c.BodyFile)
 	if err != nil {
 		return api.NewTask{}, err
 	}
 	n := api.NewTask{Title: c.Title, Body: &body, Adhoc: &api.Adhoc{Path: path}}
 	own := n.Adhoc
-	own.TestCommand, own.AgentCommand, own.Agent, own.Setup = given(c.Test), given(c.AgentCmd), given(c.Agent), given(c.Setup)
+	own.TestCommand, own.AgentCommand, own.Agent, own.Setup = session.Given(c.Test), session.Given(c.AgentCmd), session.Given(c.Agent), session.Given(c.Setup)
 	if c.NoTest {
 		own.NoTest = &c.NoTest
 	}
@@ -79,7 +82,7 @@ func (c *runCommand) task(s *session) (api.NewTask, error) {
 	}
 	timeout := c.Timeout.Seconds()
 	own.TimeoutS = &timeout
-	n.Base, n.MaxCostUsd = given(c.Base), givenCost(c.MaxCost)
+	n.Base, n.MaxCostUsd = session.Given(c.Base), session.Given(c.MaxCost)
 	if c.NoLand {
 		land := false
 		n.Land = &land
@@ -87,151 +90,27 @@ func (c *runCommand) task(s *session) (api.NewTask, error) {
 	return n, nil
 }
 
-func givenCost(usd float64) *float64 {
-	if usd == 0 {
-		return nil
-	}
-	return &usd
-}
-
-func given(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
-}
-
-// runTask adds the task and shows its way to its end.
-func (s *session) runTask(ctx context.Context, server *client.Client, n api.NewTask) error {
-	t, err := server.CreateTask(ctx, n)
-	if err != nil {
-		return refused(err)
-	}
-	repo := n.Adhoc.Path
-	d, err := s.watch(ctx, server, t.Key)
-	if err != nil && ctx.Err() != nil {
-		return s.abandon(server, t.Key, repo) //nolint:contextcheck // ctx is over, that is why
-	}
-	if err != nil {
-		return err
-	}
-	return s.conclude(d, repo)
-}
-
-// refused takes the API's decoration off a refusal: on the command line its sentence is enough.
-func refused(err error) error {
-	var problem *client.ProblemError
-	if errors.As(err, &problem) && problem.Status < 500 {
-		return &exitError{exitFailed, errors.New(problem.Detail)}
-	}
-	return err
-}
-
-func (s *session) watch(ctx context.Context, server *client.Client, key string) (api.TaskDetail, error) {
-	if s.global.JSON {
-		lines := watch.NewJSONLines(s.Out)
-		d, err := watch.New(server, key, lines).ToEnd(ctx)
-		if err == nil {
-			lines.Result(d)
-		}
-		return d, err
-	}
-	shown := watch.NewPlain(terminal.New(s.Out))
-	defer shown.Close()
-	return watch.New(server, key, shown).ToEnd(ctx)
-}
-
-// abandonWait bounds how long an interrupted `orch run` waits for its task to be gone.
-const abandonWait = 60 * time.Second
-
-// abandon cancels the task of an interrupted run and waits until nothing of it is left.
-func (s *session) abandon(server *client.Client, key, repo string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), abandonWait)
-	defer cancel()
-	_, _ = fmt.Fprintf(s.Err, "orch: interrupted: cancelling %s\n", key)
-	_, err := server.CancelTask(ctx, key)
-	var problem *client.ProblemError
-	tooLate := errors.As(err, &problem) && (problem.Code == "task_ended" || problem.Code == "landing_started")
-	if err != nil && !tooLate {
-		return fmt.Errorf("cancel %s: %w", key, err)
-	}
-	d, err := watch.New(server, key, watch.Silent{}).ToEnd(ctx)
-	if err != nil {
-		return fmt.Errorf("%s is cancelled, but its clean-up didn't end in %s: %w", key, abandonWait, err)
-	}
-	if d.Task.State == api.TaskDone {
-		return s.conclude(d, repo)
-	}
-	return &exitError{exitFailed, fmt.Errorf("%s is cancelled%s", key, keptWords(d))}
-}
-
-// conclude says how the task ended, and makes the exit code of it.
-func (s *session) conclude(d api.TaskDetail, repo string) error {
-	t := d.Task
-	switch {
-	case t.State == api.TaskDone && t.LandedCommit != nil:
-		s.say("landed %s on %s of %s", *t.LandedCommit, t.Base, t.Repo)
-		return nil
-	case t.State == api.TaskDone:
-		s.say("%s is done", t.Key)
-		return nil
-	case t.State == api.TaskWaiting:
-		s.say("ready: the branch %s waits for you to land it on %s", t.Branch, t.Base)
-		return nil
-	}
-	reason := value(t.Reason)
-	if reason == "" {
-		reason = "it was cancelled"
-	}
-	return &exitError{exitFailed, fmt.Errorf("%s did not land: %s%s", t.Key, terminal.Printable(reason), keptLine(d, repo, s.served))}
-}
-
-// keptLine says where the work of a task is that didn't land, and how it could go on.
-func keptLine(d api.TaskDetail, repo string, served bool) string {
-	line, first := "", "orch serve, then "
-	if served {
-		first = ""
-	}
-	if ref := words.SalvageRef(d.Events); ref != "" {
-		line = fmt.Sprintf("\nIts work is kept: git -C %s log %s", repo, ref)
-	}
-	if words.Asks(d.Task) {
-		return line + fmt.Sprintf("\nTo answer: %sorch task answer %s \"…\"", first, d.Task.Key)
-	}
-	if d.Task.State == api.TaskBlocked {
-		line += "\nTo let it go on: " + first + "orch task retry " + d.Task.Key
-	}
-	return line
-}
-
-// say writes a closing sentence for people; programs read the JSON.
-func (s *session) say(format string, args ...any) {
-	if !s.global.JSON {
-		s.print(format, args...)
-	}
-}
-
 // withServer runs fn with the server of this data root: the one that runs already, or one of this process's own that ends
 // with it, agents included.
-func (s *session) withServer(fn func(ctx context.Context, server *client.Client) error) error {
-	server, err := client.Dial(s.ctx, s.clientConfig())
+func (s *local) withServer(fn func(ctx context.Context, server *client.Client) error) error {
+	server, err := client.Dial(s.Context, s.Server)
 	if err == nil {
 		defer server.Close()
 		s.served = true
-		return fn(s.ctx, server)
+		return fn(s.Context, server)
 	}
 	if !errors.Is(err, client.ErrNoServer) || s.cfg.HTTP.URL != "" {
 		return err
 	}
 	if !s.cfg.Worker.Enabled {
-		return &exitError{exitFailed, errors.New("ORCH_WORKER_ENABLED=false: no worker of this process would ever run the task")}
+		return exit.With(exit.Failed, errors.New("ORCH_WORKER_ENABLED=false: no worker of this process would ever run the task"))
 	}
 	log, done, err := s.fileLogger()
 	if err != nil {
 		return err
 	}
 	defer done()
-	serving, stop := context.WithCancelCause(context.WithoutCancel(s.ctx))
+	serving, stop := context.WithCancelCause(context.WithoutCancel(s.Context))
 	defer stop(nil)
 	waiting := terminal.New(s.Err)
 	waiting.Progress("starting orch in " + s.cfg.Data.Root + " …")
@@ -246,12 +125,12 @@ func (s *session) withServer(fn func(ctx context.Context, server *client.Client)
 	select {
 	case err := <-ended:
 		return err
-	case <-s.ctx.Done():
+	case <-s.Context.Done():
 		stop(errInterrupted)
 		if err := <-ended; err != nil {
 			return err
 		}
-		return &exitError{exitFailed, errInterrupted}
+		return exit.With(exit.Failed, errInterrupted)
 	case <-up:
 	}
 	waiting.Close()
@@ -269,13 +148,13 @@ var (
 )
 
 // asClient runs fn against the server of this process, and ends it when that server does.
-func (s *session) asClient(fn func(ctx context.Context, server *client.Client) error, ended chan error) error {
-	server, err := client.Dial(s.ctx, s.clientConfig())
+func (s *local) asClient(fn func(ctx context.Context, server *client.Client) error, ended chan error) error {
+	server, err := client.Dial(s.Context, s.Server)
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	ctx, cancel := context.WithCancelCause(s.ctx)
+	ctx, cancel := context.WithCancelCause(s.Context)
 	defer cancel(nil)
 	watched := make(chan struct{})
 	defer close(watched)
@@ -294,7 +173,7 @@ func (s *session) asClient(fn func(ctx context.Context, server *client.Client) e
 const maxLogFile = 10 << 20
 
 // fileLogger logs to <root>/orch.log: a command's own screen is for the task.
-func (s *session) fileLogger() (log *slog.Logger, done func(), err error) {
+func (s *local) fileLogger() (log *slog.Logger, done func(), err error) {
 	if err := root.Prepare(s.cfg.Data.Root); err != nil {
 		return nil, nil, err
 	}
@@ -310,7 +189,7 @@ func (s *session) fileLogger() (log *slog.Logger, done func(), err error) {
 }
 
 // quietLogger shows warnings only: for commands whose result is what counts.
-func (s *session) quietLogger() *slog.Logger {
+func (s *local) quietLogger() *slog.Logger {
 	return app.NewLogger(s.Err, max(slog.LevelWarn, s.cfg.Log.SlogLevel()), s.cfg.Log.Format)
 }
 
@@ -328,11 +207,11 @@ func checkCommand(flag, command, repo string) error {
 		if lookPath(word) {
 			return nil
 		}
-		return usagef("%s: there is no program %q on PATH", flag, word)
+		return exit.Usagef("%s: there is no program %q on PATH", flag, word)
 	}
 	if filepath.IsAbs(word) {
 		if _, err := os.Stat(word); err != nil {
-			return usagef("%s: there is no program %s", flag, word)
+			return exit.Usagef("%s: there is no program %s", flag, word)
 		}
 		return nil
 	}
@@ -348,7 +227,7 @@ func checkInRepo(flag, word, repo string) error {
 		return nil //nolint:nilerr // bare, or not a repository at all, which is refused elsewhere
 	}
 	if _, err := os.Stat(filepath.Join(repo, word)); err != nil {
-		return usagef("%s: there is no program %s in %s", flag, word, repo)
+		return exit.Usagef("%s: there is no program %s in %s", flag, word, repo)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"orch/internal/app"
+	"orch/internal/cli/exit"
 	"orch/internal/process/shim"
 )
 
@@ -12,15 +13,15 @@ type serveCommand struct {
 }
 
 // Run runs the server until a stop signal.
-func (c *serveCommand) Run(s *session) error {
+func (c *serveCommand) Run(s *local) error {
 	log := s.serverLogger()
-	return app.Serve(s.ctx, app.Options{
+	return app.Serve(s.Context, app.Options{
 		Config: s.cfg, Logger: log, KillAgents: c.KillAgents, HurryUp: s.hurry,
 		Ready: func(up app.Started) {
-			log.InfoContext(s.ctx, "orch is up", slog.String("address", up.Addr), slog.String("socket", up.Socket),
+			log.InfoContext(s.Context, "orch is up", slog.String("address", up.Addr), slog.String("socket", up.Socket),
 				slog.String("root", up.Root), slog.String("version", app.ProgramVersion()))
 			if up.Repositories == 0 {
-				log.InfoContext(s.ctx, "no repository is configured: add one with `orch init PATH`", slog.String("config", s.cfg.Data.File))
+				log.InfoContext(s.Context, "no repository is configured: add one with `orch init PATH`", slog.String("config", s.cfg.Data.File))
 			}
 		},
 	})
@@ -29,11 +30,11 @@ func (c *serveCommand) Run(s *session) error {
 type versionCommand struct{}
 
 // Run prints the version.
-func (c *versionCommand) Run(s *session) error {
-	if s.global.JSON {
-		return s.printJSON(map[string]string{"version": app.ProgramVersion()})
+func (c *versionCommand) Run(s *local) error {
+	if s.JSON {
+		return s.PrintJSON(map[string]string{"version": app.ProgramVersion()})
 	}
-	s.print("orch %s", app.ProgramVersion())
+	s.Print("orch %s", app.ProgramVersion())
 	return nil
 }
 
@@ -42,9 +43,9 @@ type shimCommand struct {
 }
 
 // Run owns one run.
-func (c *shimCommand) Run(*session) error {
-	if code := c.exec(); code != exitDone {
-		return &exitError{code: code}
+func (c *shimCommand) Run(*local) error {
+	if code := c.exec(); code != exit.Done {
+		return exit.Silently(code)
 	}
 	return nil
 }

@@ -11,12 +11,12 @@ type workerCommand struct {
 }
 
 // Run runs a worker until a stop signal.
-func (c *workerCommand) Run(s *session) error {
+func (c *workerCommand) Run(s *local) error {
 	log := s.serverLogger()
-	return app.Work(s.ctx, app.Options{
+	return app.Work(s.Context, app.Options{
 		Config: s.cfg, Logger: log, KillAgents: c.KillAgents, HurryUp: s.hurry,
 		Ready: func(up app.Started) {
-			log.InfoContext(s.ctx, "orch worker is up", slog.String("root", up.Root), slog.Int("repositories", up.Repositories),
+			log.InfoContext(s.Context, "orch worker is up", slog.String("root", up.Root), slog.Int("repositories", up.Repositories),
 				slog.String("version", app.ProgramVersion()))
 		},
 	})

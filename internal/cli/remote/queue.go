@@ -1,4 +1,4 @@
-package cli
+package remote
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"orch/api"
+	"orch/internal/cli/session"
 	"orch/internal/cli/terminal"
 	"orch/internal/cli/words"
 	"orch/internal/client"
@@ -19,37 +20,38 @@ import (
 // queueRefresh is how often `orch queue --watch` looks.
 const queueRefresh = time.Second
 
-type queueCommand struct {
+// QueueCommand is `orch queue`.
+type QueueCommand struct {
 	Watch bool `short:"w" help:"Stay and show it again every second."`
 }
 
 // Run shows the queue.
-func (c *queueCommand) Run(s *session) error {
-	server, err := s.connect()
+func (c *QueueCommand) Run(s *session.Session) error {
+	server, err := s.Connect()
 	if err != nil {
 		return err
 	}
 	defer server.Close()
 	if !c.Watch {
-		return s.queueOnce(server)
+		return queueOnce(s, server)
 	}
-	return s.queueWatch(server)
+	return queueWatch(s, server)
 }
 
-func (s *session) queueOnce(server *client.Client) error {
-	q, err := server.Queue(s.ctx)
+func queueOnce(s *session.Session, server *client.Client) error {
+	q, err := server.Queue(s.Context)
 	if err != nil {
 		return err
 	}
-	if s.global.JSON {
-		return s.printJSON(q)
+	if s.JSON {
+		return s.PrintJSON(q)
 	}
 	_, err = io.WriteString(s.Out, queueText(q))
 	return err
 }
 
 // queueWatch shows it until a stop signal. A server that restarts is waited for.
-func (s *session) queueWatch(server *client.Client) error {
+func queueWatch(s *session.Session, server *client.Client) error {
 	ticker := time.NewTicker(queueRefresh)
 	defer ticker.Stop()
 	wipe := ""
@@ -57,18 +59,18 @@ func (s *session) queueWatch(server *client.Client) error {
 		wipe = "\x1b[H\x1b[2J"
 	}
 	for {
-		ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(s.Context, 10*time.Second)
 		q, err := server.Queue(ctx)
 		cancel()
 		text := queueText(q)
 		if err != nil {
 			text = "orch: " + err.Error() + "; trying again\n"
 		}
-		if s.ctx.Err() != nil {
+		if s.Context.Err() != nil {
 			return nil
 		}
-		if s.global.JSON && err == nil {
-			err = s.printJSON(q)
+		if s.JSON && err == nil {
+			err = s.PrintJSON(q)
 		} else {
 			_, err = io.WriteString(s.Out, wipe+text)
 		}
@@ -76,7 +78,7 @@ func (s *session) queueWatch(server *client.Client) error {
 			return err
 		}
 		select {
-		case <-s.ctx.Done():
+		case <-s.Context.Done():
 			return nil
 		case <-ticker.C:
 		}

@@ -1,38 +1,40 @@
-package cli
+package remote
 
 import (
 	"fmt"
 
 	"orch/api"
+	"orch/internal/cli/session"
 	"orch/internal/cli/terminal"
 	"orch/internal/cli/words"
 )
 
-type agentCommand struct {
+// AgentCommand is `orch agent`.
+type AgentCommand struct {
 	List agentListCommand `cmd:"" help:"List agents: what they are, what they have used today, whether they are paused."`
 }
 
 type agentListCommand struct{}
 
 // Run lists agents.
-func (c *agentListCommand) Run(s *session) error {
-	server, err := s.connect()
+func (c *agentListCommand) Run(s *session.Session) error {
+	server, err := s.Connect()
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	list, err := server.ListAgents(s.ctx)
+	list, err := server.ListAgents(s.Context)
 	if err != nil {
 		return err
 	}
-	if s.global.JSON {
-		return s.printJSON(list)
+	if s.JSON {
+		return s.PrintJSON(list)
 	}
 	if len(list.Items) == 0 {
-		s.print("no agents: orch.yaml defines none")
+		s.Print("no agents: orch.yaml defines none")
 		return nil
 	}
-	err = s.table("NAME\tPRESET\tMODEL\tRUNNING\tRUNS TODAY\tCOST TODAY\tSTATE", len(list.Items), func(i int) string {
+	err = s.Table("NAME\tPRESET\tMODEL\tRUNNING\tRUNS TODAY\tCOST TODAY\tSTATE", len(list.Items), func(i int) string {
 		a := list.Items[i]
 		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%s\t%s", terminal.Printable(a.Name), orDash(value(a.Preset)), orDash(terminal.Printable(value(a.Model))),
 			a.Running, a.Today.Used.Runs, dollars(a), agentState(a))
@@ -40,7 +42,7 @@ func (c *agentListCommand) Run(s *session) error {
 	if err != nil {
 		return err
 	}
-	s.print("today (UTC): %s", words.Used(list.Today))
+	s.Print("today (UTC): %s", words.Used(list.Today))
 	return nil
 }
 

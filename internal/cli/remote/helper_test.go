@@ -1,4 +1,4 @@
-package cli
+package remote_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"orch/internal/cli"
 	"orch/internal/httpapi/apitest"
 )
 
@@ -39,7 +40,7 @@ func shortDir(t *testing.T) string {
 func orch(t *testing.T, code int, dataRoot string, args ...string) (out, failed string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	got := Main(append([]string{"--root", dataRoot}, args...), Streams{Out: &stdout, Err: &stderr, In: strings.NewReader("")})
+	got := cli.Main(append([]string{"--root", dataRoot}, args...), cli.Streams{Out: &stdout, Err: &stderr, In: strings.NewReader("")})
 	if got != code {
 		t.Fatalf("orch %s: exit code %d, want %d; %s%s", strings.Join(args, " "), got, code, stdout.String(), stderr.String())
 	}

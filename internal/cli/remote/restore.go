@@ -1,9 +1,11 @@
-package cli
+package remote
 
 import (
 	"fmt"
 
 	"orch/api"
+	"orch/internal/cli/exit"
+	"orch/internal/cli/session"
 	"orch/internal/cli/terminal"
 	"orch/internal/cli/words"
 )
@@ -16,21 +18,21 @@ type taskRestoreCommand struct {
 }
 
 // Run restores a task's work, or lists what there is.
-func (c *taskRestoreCommand) Run(s *session) error {
+func (c *taskRestoreCommand) Run(s *session.Session) error {
 	if c.Salvage < 0 {
-		return usagef("--salvage must be the number of a salvage: orch task restore %s --list shows them", c.Key)
+		return exit.Usagef("--salvage must be the number of a salvage: orch task restore %s --list shows them", c.Key)
 	}
-	server, err := s.connect()
+	server, err := s.Connect()
 	if err != nil {
 		return err
 	}
 	defer server.Close()
 	if c.List {
-		list, err := server.Salvages(s.ctx, c.Key)
+		list, err := server.Salvages(s.Context, c.Key)
 		if err != nil {
 			return refused(err)
 		}
-		return s.showSalvages(c.Key, list)
+		return showSalvages(s, c.Key, list)
 	}
 	r := api.RestoreTask{}
 	if c.Salvage > 0 {
@@ -39,27 +41,27 @@ func (c *taskRestoreCommand) Run(s *session) error {
 	if c.Branch != "" {
 		r.Branch = &c.Branch
 	}
-	restored, err := server.RestoreTask(s.ctx, c.Key, r)
+	restored, err := server.RestoreTask(s.Context, c.Key, r)
 	if err != nil {
 		return refused(err)
 	}
-	if s.global.JSON {
-		return s.printJSON(restored)
+	if s.JSON {
+		return s.PrintJSON(restored)
 	}
-	s.print("salvage %d of %s is on the branch %s; look at it with", restored.Salvage, c.Key, restored.Branch)
-	s.print("  git -C %s switch %s", restored.Repository, restored.Branch)
+	s.Print("salvage %d of %s is on the branch %s; look at it with", restored.Salvage, c.Key, restored.Branch)
+	s.Print("  git -C %s switch %s", restored.Repository, restored.Branch)
 	return nil
 }
 
-func (s *session) showSalvages(key string, list api.SalvageList) error {
-	if s.global.JSON {
-		return s.printJSON(list)
+func showSalvages(s *session.Session, key string, list api.SalvageList) error {
+	if s.JSON {
+		return s.PrintJSON(list)
 	}
 	if len(list.Items) == 0 {
-		s.print("nothing was kept of %s", key)
+		s.Print("nothing was kept of %s", key)
 		return nil
 	}
-	return s.table("SALVAGE\tMADE\tCOMMIT\tSUBJECT", len(list.Items), func(i int) string {
+	return s.Table("SALVAGE\tMADE\tCOMMIT\tSUBJECT", len(list.Items), func(i int) string {
 		item := list.Items[i]
 		return fmt.Sprintf("%d\t%s\t%s\t%s", item.Number, item.CommittedAt.Local().Format("2006-01-02 15:04"),
 			words.ShortSHA(item.Commit), terminal.Fit(terminal.Printable(item.Subject), 60))

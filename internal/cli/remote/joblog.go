@@ -1,10 +1,11 @@
-package cli
+package remote
 
 import (
 	"encoding/json"
 
 	"github.com/google/uuid"
 
+	"orch/internal/cli/session"
 	"orch/internal/client"
 )
 
@@ -18,10 +19,10 @@ type logJSON struct {
 }
 
 // printJSON prints the log as one object.
-func (c *jobLogCommand) printJSON(s *session, server *client.Client, id uuid.UUID) error {
+func (c *jobLogCommand) printJSON(s *session.Session, server *client.Client, id uuid.UUID) error {
 	log := logJSON{RunID: id}
 	var text []byte
-	err := readLog(s.ctx, server, id, func(part client.Log) error {
+	err := readLog(s.Context, server, id, func(part client.Log) error {
 		if part.Offset != log.End { // the log outgrew its cap meanwhile
 			log.Offset, text = part.Offset, nil
 		}
@@ -33,13 +34,13 @@ func (c *jobLogCommand) printJSON(s *session, server *client.Client, id uuid.UUI
 		return err
 	}
 	log.Text = string(text)
-	return s.printJSON(log)
+	return s.PrintJSON(log)
 }
 
 // followJSON prints each piece of the log as an object on a line of its own, and the end of the run as the last one.
-func (c *jobLogCommand) followJSON(s *session, server *client.Client, id uuid.UUID) error {
+func (c *jobLogCommand) followJSON(s *session.Session, server *client.Client, id uuid.UUID) error {
 	lines := json.NewEncoder(s.Out)
-	end, err := server.FollowLog(s.ctx, id, 0, func(chunk client.Chunk) error {
+	end, err := server.FollowLog(s.Context, id, 0, func(chunk client.Chunk) error {
 		return lines.Encode(logJSON{RunID: id, Offset: chunk.Offset, Text: chunk.Text, End: chunk.End})
 	})
 	if err != nil {

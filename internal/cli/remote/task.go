@@ -1,19 +1,20 @@
-package cli
+package remote
 
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"orch/api"
+	"orch/internal/cli/exit"
+	"orch/internal/cli/session"
 	"orch/internal/cli/terminal"
 	"orch/internal/cli/watch"
 	"orch/internal/cli/words"
 )
 
-type taskCommand struct {
+// TaskCommand is `orch task`.
+type TaskCommand struct {
 	Add    taskAddCommand    `cmd:"" help:"Add a task for a repository of orch.yaml."`
 	List   taskListCommand   `cmd:"" help:"List tasks, newest first."`
 	Show   taskShowCommand   `cmd:"" help:"Show a task, what happened to it, and why it is where it is."`
@@ -37,12 +38,12 @@ type taskAddCommand struct {
 }
 
 // Run adds the task.
-func (c *taskAddCommand) Run(s *session) error {
-	body, err := readBody(s.In, c.Body, c.BodyFile)
+func (c *taskAddCommand) Run(s *session.Session) error {
+	body, err := s.Body(c.Body, c.BodyFile)
 	if err != nil {
 		return err
 	}
-	server, err := s.connect()
+	server, err := s.Connect()
 	if err != nil {
 		return err
 	}
@@ -51,45 +52,20 @@ func (c *taskAddCommand) Run(s *session) error {
 	if c.Base != "" {
 		n.Base = &c.Base
 	}
-	n.MaxCostUsd = givenCost(c.MaxCost)
+	n.MaxCostUsd = session.Given(c.MaxCost)
 	if c.NoLand {
 		land := false
 		n.Land = &land
 	}
-	t, err := server.CreateTask(s.ctx, n)
+	t, err := server.CreateTask(s.Context, n)
 	if err != nil {
 		return refused(err)
 	}
-	if s.global.JSON {
-		return s.printJSON(t)
+	if s.JSON {
+		return s.PrintJSON(t)
 	}
-	s.print("%s added; watch it with `orch task show %s` or `orch queue --watch`", t.Key, t.Key)
+	s.Print("%s added; watch it with `orch task show %s` or `orch queue --watch`", t.Key, t.Key)
 	return nil
-}
-
-// readBody gives a task's text from where it was said to be.
-func readBody(in io.Reader, text, file string) (string, error) {
-	const limit = 1 << 20
-	if file == "" {
-		return text, nil
-	}
-	from := in
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return "", usagef("read the task's text: %w", err)
-		}
-		defer func() { _ = f.Close() }()
-		from = f
-	}
-	content, err := io.ReadAll(io.LimitReader(from, limit+1))
-	if err != nil {
-		return "", usagef("read the task's text: %w", err)
-	}
-	if len(content) > limit {
-		return "", usagef("the task's text in %s is longer than 1 MiB", file)
-	}
-	return string(content), nil
 }
 
 type taskListCommand struct {
@@ -99,8 +75,8 @@ type taskListCommand struct {
 }
 
 // Run lists tasks.
-func (c *taskListCommand) Run(s *session) error {
-	server, err := s.connect()
+func (c *taskListCommand) Run(s *session.Session) error {
+	server, err := s.Connect()
 	if err != nil {
 		return err
 	}
@@ -116,18 +92,18 @@ func (c *taskListCommand) Run(s *session) error {
 		}
 		params.State = &states
 	}
-	list, err := server.ListTasks(s.ctx, params)
+	list, err := server.ListTasks(s.Context, params)
 	if err != nil {
 		return err
 	}
-	if s.global.JSON {
-		return s.printJSON(list)
+	if s.JSON {
+		return s.PrintJSON(list)
 	}
 	if len(list.Items) == 0 {
-		s.print("no tasks")
+		s.Print("no tasks")
 		return nil
 	}
-	return s.table("KEY\tSTATE\tSTAGE\tAGE\tTITLE", len(list.Items), func(i int) string {
+	return s.Table("KEY\tSTATE\tSTAGE\tAGE\tTITLE", len(list.Items), func(i int) string {
 		t := list.Items[i]
 		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", t.Key, words.State(t), t.Stage, words.Age(t.CreatedAt), terminal.Fit(terminal.Printable(t.Title), 60))
 	})
@@ -138,53 +114,53 @@ type taskShowCommand struct {
 }
 
 // Run shows a task.
-func (c *taskShowCommand) Run(s *session) error {
-	server, err := s.connect()
+func (c *taskShowCommand) Run(s *session.Session) error {
+	server, err := s.Connect()
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	d, err := server.GetTask(s.ctx, c.Key)
+	d, err := server.GetTask(s.Context, c.Key)
 	if err != nil {
 		return err
 	}
-	if s.global.JSON {
-		return s.printJSON(d)
+	if s.JSON {
+		return s.PrintJSON(d)
 	}
-	s.showTask(d)
+	showTask(s, d)
 	return nil
 }
 
-func (s *session) showTask(d api.TaskDetail) {
+func showTask(s *session.Session, d api.TaskDetail) {
 	t := d.Task
-	s.print("%s  %s", t.Key, terminal.Printable(t.Title))
-	s.print("  %s · stage %s · repository %s, %s → %s", words.State(t), t.Stage, t.Repo, t.Branch, t.Base)
+	s.Print("%s  %s", t.Key, terminal.Printable(t.Title))
+	s.Print("  %s · stage %s · repository %s, %s → %s", words.State(t), t.Stage, t.Repo, t.Branch, t.Base)
 	if t.Reason != nil {
 		for i, line := range strings.Split(strings.TrimSpace(*t.Reason), "\n") {
-			s.print("  %s %s", []string{"why:", "    "}[min(i, 1)], terminal.Printable(line))
+			s.Print("  %s %s", []string{"why:", "    "}[min(i, 1)], terminal.Printable(line))
 		}
 	}
 	if t.LandedCommit != nil {
-		s.print("  landed as %s", *t.LandedCommit)
+		s.Print("  landed as %s", *t.LandedCommit)
 	}
 	if d.Budget.Used.Runs > 0 {
-		s.print("  used %s", words.Used(d.Budget))
+		s.Print("  used %s", words.Used(d.Budget))
 	}
 	if ref := words.SalvageRef(d.Events); ref != "" && t.State != api.TaskDone {
-		s.print("  work kept at %s; `orch task restore %s` puts it on a branch", ref, t.Key)
+		s.Print("  work kept at %s; `orch task restore %s` puts it on a branch", ref, t.Key)
 	}
 	if j := d.Job; j != nil {
-		s.print("  job %d (%s) is %s%s", j.ID, j.Kind, j.State, words.Job(*j))
+		s.Print("  job %d (%s) is %s%s", j.ID, j.Kind, j.State, words.Job(*j))
 		if waits := words.WaitsFor(j, d.Paused); waits != "" && j.State == api.JobQueued {
-			s.print("  %s", waits)
+			s.Print("  %s", waits)
 		}
 	}
 	for _, p := range d.Paused {
-		s.print("  %s", words.Paused(p))
+		s.Print("  %s", words.Paused(p))
 	}
 	for _, e := range d.Events {
 		f := words.FactsOf(e)
-		s.print("  %s  %-14s %s", e.At.Local().Format("01-02 15:04:05"), e.Kind, strings.TrimSpace(words.Event(f)+" "+terminal.Printable(words.FirstLine(e.Reason))))
+		s.Print("  %s  %-14s %s", e.At.Local().Format("01-02 15:04:05"), e.Kind, strings.TrimSpace(words.Event(f)+" "+terminal.Printable(words.FirstLine(e.Reason))))
 	}
 }
 
@@ -193,27 +169,27 @@ type taskCancelCommand struct {
 }
 
 // Run cancels a task and waits until nothing of it runs any more.
-func (c *taskCancelCommand) Run(s *session) error {
-	server, err := s.connect()
+func (c *taskCancelCommand) Run(s *session.Session) error {
+	server, err := s.Connect()
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	t, err := server.CancelTask(s.ctx, c.Key)
+	t, err := server.CancelTask(s.Context, c.Key)
 	if err != nil {
 		return refused(err)
 	}
-	if s.global.JSON {
-		return s.printJSON(t)
+	if s.JSON {
+		return s.PrintJSON(t)
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, watch.RetireWait)
+	ctx, cancel := context.WithTimeout(s.Context, watch.RetireWait)
 	defer cancel()
 	d, err := watch.New(server, c.Key, watch.Silent{}).ToEnd(ctx)
 	if err != nil {
-		s.print("%s is cancelled; its clean-up goes on", c.Key)
+		s.Print("%s is cancelled; its clean-up goes on", c.Key)
 		return nil
 	}
-	s.print("%s is cancelled%s", c.Key, keptWords(d))
+	s.Print("%s is cancelled%s", c.Key, keptWords(d))
 	return nil
 }
 
@@ -230,20 +206,20 @@ type taskRetryCommand struct {
 }
 
 // Run lets a blocked task go on.
-func (c *taskRetryCommand) Run(s *session) error {
-	server, err := s.connect()
+func (c *taskRetryCommand) Run(s *session.Session) error {
+	server, err := s.Connect()
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	t, err := server.RetryTask(s.ctx, c.Key, c.Note)
+	t, err := server.RetryTask(s.Context, c.Key, c.Note)
 	if err != nil {
 		return refused(err)
 	}
-	if s.global.JSON {
-		return s.printJSON(t)
+	if s.JSON {
+		return s.PrintJSON(t)
 	}
-	s.print("%s goes on with %s, try %d of %d", t.Key, t.Stage, t.Round, t.MaxRounds)
+	s.Print("%s goes on with %s, try %d of %d", t.Key, t.Stage, t.Round, t.MaxRounds)
 	return nil
 }
 
@@ -254,29 +230,29 @@ type taskAnswerCommand struct {
 }
 
 // Run answers what the task's agent has asked.
-func (c *taskAnswerCommand) Run(s *session) error {
+func (c *taskAnswerCommand) Run(s *session.Session) error {
 	if c.Text != "" && c.File != "" {
-		return usagef("give the answer as it is or as a file, not both")
+		return exit.Usagef("give the answer as it is or as a file, not both")
 	}
-	answer, err := readBody(s.In, c.Text, c.File)
+	answer, err := s.Body(c.Text, c.File)
 	if err != nil {
 		return err
 	}
 	if strings.TrimSpace(answer) == "" {
-		return usagef("say what the answer is: orch task answer %s \"…\", or --file FILE", c.Key)
+		return exit.Usagef("say what the answer is: orch task answer %s \"…\", or --file FILE", c.Key)
 	}
-	server, err := s.connect()
+	server, err := s.Connect()
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	t, err := server.AnswerTask(s.ctx, c.Key, answer)
+	t, err := server.AnswerTask(s.Context, c.Key, answer)
 	if err != nil {
 		return refused(err)
 	}
-	if s.global.JSON {
-		return s.printJSON(t)
+	if s.JSON {
+		return s.PrintJSON(t)
 	}
-	s.print("%s goes on with the answer", t.Key)
+	s.Print("%s goes on with the answer", t.Key)
 	return nil
 }

@@ -1,4 +1,4 @@
-package cli
+package remote_test
 
 import (
 	"os"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"orch/api"
+	"orch/internal/cli/exit"
 )
 
 func TestTaskAnswer(t *testing.T) {
@@ -19,18 +20,18 @@ func TestTaskAnswer(t *testing.T) {
 	if err := os.WriteFile(file, []byte("port\n8080\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, _ := orch(t, exitDone, dataRoot, "task", "answer", "demo-1", "port 8080"); out != "demo-1 goes on with the answer\n" {
+	if out, _ := orch(t, exit.Done, dataRoot, "task", "answer", "demo-1", "port 8080"); out != "demo-1 goes on with the answer\n" {
 		t.Errorf("printed %q", out)
 	}
-	out, _ := orch(t, exitDone, dataRoot, "--json", "task", "answer", "demo-2", "--file", file)
+	out, _ := orch(t, exit.Done, dataRoot, "--json", "task", "answer", "demo-2", "--file", file)
 	if task := decode[api.Task](t, out); task.State != api.TaskActive || *task.Reason != "port\n8080\n" {
 		t.Errorf("printed %s", out)
 	}
-	if _, told := orch(t, exitFailed, dataRoot, "task", "answer", "demo-1", "again"); told != "orch: the task doesn't ask anything\n" {
+	if _, told := orch(t, exit.Failed, dataRoot, "task", "answer", "demo-1", "again"); told != "orch: the task doesn't ask anything\n" {
 		t.Errorf("told %q", told)
 	}
 	for _, args := range [][]string{{}, {" "}, {"x", "--file", file}, {"--file", file + "-gone"}} {
-		orch(t, exitUsage, dataRoot, append([]string{"task", "answer", "demo-3"}, args...)...)
+		orch(t, exit.Usage, dataRoot, append([]string{"task", "answer", "demo-3"}, args...)...)
 	}
 }
 
@@ -39,10 +40,10 @@ func TestTaskRevert(t *testing.T) {
 	b, dataRoot := serve(t)
 	b.AddTask(api.Task{ID: 1, Key: "demo-1", Repo: "demo", State: api.TaskDone})
 	b.AddTask(api.Task{ID: 2, Key: "demo-2", Repo: "demo", State: api.TaskActive})
-	if out, _ := orch(t, exitDone, dataRoot, "task", "revert", "demo-1"); !strings.Contains(out, "demo-3 added to take back demo-1") {
+	if out, _ := orch(t, exit.Done, dataRoot, "task", "revert", "demo-1"); !strings.Contains(out, "demo-3 added to take back demo-1") {
 		t.Errorf("printed %q", out)
 	}
-	if _, said := orch(t, exitFailed, dataRoot, "task", "revert", "demo-2"); !strings.Contains(said, "hasn't landed") {
+	if _, said := orch(t, exit.Failed, dataRoot, "task", "revert", "demo-2"); !strings.Contains(said, "hasn't landed") {
 		t.Errorf("said %q", said)
 	}
 }

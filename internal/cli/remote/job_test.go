@@ -1,4 +1,4 @@
-package cli
+package remote_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"orch/api"
+	"orch/internal/cli/exit"
 	"orch/internal/httpapi"
 )
 
@@ -16,16 +17,16 @@ func TestJobRetry(t *testing.T) {
 	b, dataRoot := serve(t)
 	b.AddJob(api.Job{ID: 1, State: api.JobFailed, Attempt: 3, MaxAttempts: 4})
 	b.AddJob(api.Job{ID: 2, State: api.JobCancelled})
-	if out, _ := orch(t, exitDone, dataRoot, "job", "retry", "1"); out != "job 1 is queued; attempt 3 of 4\n" {
+	if out, _ := orch(t, exit.Done, dataRoot, "job", "retry", "1"); out != "job 1 is queued; attempt 3 of 4\n" {
 		t.Errorf("printed %q", out)
 	}
-	out, _ := orch(t, exitDone, dataRoot, "job", "retry", "2", "--json")
+	out, _ := orch(t, exit.Done, dataRoot, "job", "retry", "2", "--json")
 	if j := decode[api.Job](t, out); j.ID != 2 || j.State != api.JobQueued {
 		t.Errorf("printed %s", out)
 	}
-	orch(t, exitFailed, dataRoot, "job", "retry", "1")
-	orch(t, exitFailed, dataRoot, "job", "retry", "9")
-	orch(t, exitUsage, dataRoot, "job", "retry")
+	orch(t, exit.Failed, dataRoot, "job", "retry", "1")
+	orch(t, exit.Failed, dataRoot, "job", "retry", "9")
+	orch(t, exit.Usage, dataRoot, "job", "retry")
 }
 
 func TestJobShowsItsRuns(t *testing.T) {
@@ -40,13 +41,13 @@ func TestJobShowsItsRuns(t *testing.T) {
 	newest := run(2, 1, "gate", "agent_failed")
 	newest.Here = &api.RunHere{Argv: []string{"sh", "-c", "make test"}, WorkingDirectory: "/w", Directory: "/r", LogEnd: 9}
 	b.SetRuns("demo-1", run(3, 2, "agent", "ok"), newest, run(1, 1, "agent", "ok"))
-	out, _ := orch(t, exitDone, dataRoot, "job", "show", "1")
+	out, _ := orch(t, exit.Done, dataRoot, "job", "show", "1")
 	const want = "  task demo-1\n  run 00000000-0000-0000-0000-000000000001: agent, ok\n" +
 		"  run 00000000-0000-0000-0000-000000000002: gate, agent_failed\n    started sh -c 'make test'\n    in /w\n    has written 9 bytes, in /r\n"
 	if !strings.HasSuffix(out, want) {
 		t.Errorf("printed %q", out)
 	}
-	if out, _ := orch(t, exitDone, dataRoot, "job", "show", "2"); strings.Contains(out, "run 0") {
+	if out, _ := orch(t, exit.Done, dataRoot, "job", "show", "2"); strings.Contains(out, "run 0") {
 		t.Errorf("printed %q", out)
 	}
 }
@@ -65,7 +66,7 @@ func TestJobLogAsJSON(t *testing.T) {
 	run := b.AddRun()
 	b.AddJob(api.Job{ID: 1, State: api.JobRunning, RunID: &run.ID})
 	read := func() piece {
-		out, told := orch(t, exitDone, dataRoot, "job", "log", "1", "--json")
+		out, told := orch(t, exit.Done, dataRoot, "job", "log", "1", "--json")
 		if told != "" {
 			t.Errorf("told %q", told)
 		}
@@ -83,7 +84,7 @@ func TestJobLogAsJSON(t *testing.T) {
 	if p := read(); p.Text != "e\n" || *p.Offset != 1_600_000 || *p.End != 1_600_002 {
 		t.Errorf("after a rotation: %+v", p)
 	}
-	orch(t, exitFailed, dataRoot, "job", "log", "9", "--json")
+	orch(t, exit.Failed, dataRoot, "job", "log", "9", "--json")
 }
 
 func TestJobLogFollowedAsJSON(t *testing.T) {
@@ -93,7 +94,7 @@ func TestJobLogFollowedAsJSON(t *testing.T) {
 	b.AddJob(api.Job{ID: 1, State: api.JobRunning, RunID: &run.ID})
 	write(t, run, "hello\n")
 	run.End(httpapi.RunEnd{Ended: "exited", ExitCode: new(3)})
-	out, _ := orch(t, exitDone, dataRoot, "job", "log", "1", "--follow", "--json")
+	out, _ := orch(t, exit.Done, dataRoot, "job", "log", "1", "--follow", "--json")
 	lines := json.NewDecoder(strings.NewReader(out))
 	var first piece
 	if err := lines.Decode(&first); err != nil || first.RunID != run.ID || first.Text != "hello\n" || *first.Offset != 0 || *first.End != 6 {
@@ -117,7 +118,7 @@ func TestJobLogAsText(t *testing.T) {
 	run.Drop(6)
 	run.End(httpapi.RunEnd{Ended: "exited", ExitCode: new(0)})
 	for _, flags := range [][]string{nil, {"--follow"}} {
-		out, told := orch(t, exitDone, dataRoot, append([]string{"job", "log", "1"}, flags...)...)
+		out, told := orch(t, exit.Done, dataRoot, append([]string{"job", "log", "1"}, flags...)...)
 		if out != "world\n" || !strings.HasPrefix(told, "orch: 6 bytes were dropped here") {
 			t.Errorf("%v: printed %q, told %q", flags, out, told)
 		}

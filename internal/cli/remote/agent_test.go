@@ -1,4 +1,4 @@
-package cli
+package remote_test
 
 import (
 	"strings"
@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"orch/api"
+	"orch/internal/cli/exit"
 )
 
 func TestAgentListShowsPauseAndUsage(t *testing.T) {
 	t.Parallel()
 	b, dataRoot := serve(t)
-	if out, _ := orch(t, exitDone, dataRoot, "agent", "list"); !strings.Contains(out, "no agents") {
+	if out, _ := orch(t, exit.Done, dataRoot, "agent", "list"); !strings.Contains(out, "no agents") {
 		t.Errorf("printed %q", out)
 	}
 	until := time.Now().Add(48 * time.Hour)
@@ -35,7 +36,7 @@ func TestAgentListShowsPauseAndUsage(t *testing.T) {
 		},
 		Today: api.Budget{Used: api.Usage{Runs: 6, CostUsd: 3.166, Unpriced: 2}, MaxCostUsd: new(25.0)},
 	})
-	out, _ := orch(t, exitDone, dataRoot, "agent", "list")
+	out, _ := orch(t, exit.Done, dataRoot, "agent", "list")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	for n, want := range []string{
 		"NAME PRESET MODEL RUNNING RUNS TODAY COST TODAY STATE",
@@ -50,7 +51,7 @@ func TestAgentListShowsPauseAndUsage(t *testing.T) {
 			t.Errorf("line %d is %q, want %q", n, got, want)
 		}
 	}
-	out, _ = orch(t, exitDone, dataRoot, "agent", "list", "--json")
+	out, _ = orch(t, exit.Done, dataRoot, "agent", "list", "--json")
 	if list := decode[api.AgentList](t, out); len(list.Items) != 5 || list.Items[4].Paused == nil {
 		t.Errorf("printed %s", out)
 	}
@@ -60,11 +61,11 @@ func TestTaskShowsWhatItHasUsed(t *testing.T) {
 	t.Parallel()
 	b, dataRoot := serve(t)
 	b.AddTask(api.Task{ID: 1, Key: "demo-1", Repo: "demo", Stage: "development", State: api.TaskActive})
-	if out, _ := orch(t, exitDone, dataRoot, "task", "show", "demo-1"); strings.Contains(out, "used") {
+	if out, _ := orch(t, exit.Done, dataRoot, "task", "show", "demo-1"); strings.Contains(out, "used") {
 		t.Errorf("printed %q", out)
 	}
 	b.SetBudget(api.Budget{Used: api.Usage{Runs: 2, CostUsd: 1.25}, MaxCostUsd: new(20.0)})
-	if out, _ := orch(t, exitDone, dataRoot, "task", "show", "demo-1"); !strings.Contains(out, "  used 2 runs, 1.25 of 20.00 USD, 0 tokens\n") {
+	if out, _ := orch(t, exit.Done, dataRoot, "task", "show", "demo-1"); !strings.Contains(out, "  used 2 runs, 1.25 of 20.00 USD, 0 tokens\n") {
 		t.Errorf("printed %q", out)
 	}
 }
@@ -72,12 +73,12 @@ func TestTaskShowsWhatItHasUsed(t *testing.T) {
 func TestTaskWithABudgetOfItsOwn(t *testing.T) {
 	t.Parallel()
 	b, dataRoot := serve(t)
-	orch(t, exitDone, dataRoot, "task", "add", "--repo", "demo", "--title", "x", "--max-cost", "2.5")
-	orch(t, exitDone, dataRoot, "task", "add", "--repo", "demo", "--title", "x")
+	orch(t, exit.Done, dataRoot, "task", "add", "--repo", "demo", "--title", "x", "--max-cost", "2.5")
+	orch(t, exit.Done, dataRoot, "task", "add", "--repo", "demo", "--title", "x")
 	if made := b.Created(); made[0].MaxCostUSD == nil || *made[0].MaxCostUSD != 2.5 || made[1].MaxCostUSD != nil {
 		t.Errorf("created %+v", made)
 	}
-	if _, failed := orch(t, exitFailed, dataRoot, "task", "add", "--repo", "demo", "--title", "x", "--max-cost=-1"); !strings.Contains(failed, "max_cost_usd") {
+	if _, failed := orch(t, exit.Failed, dataRoot, "task", "add", "--repo", "demo", "--title", "x", "--max-cost=-1"); !strings.Contains(failed, "max_cost_usd") {
 		t.Errorf("told %q", failed)
 	}
 }

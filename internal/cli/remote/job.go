@@ -1,4 +1,4 @@
-package cli
+package remote
 
 import (
 	"context"
@@ -11,13 +11,15 @@ import (
 	"github.com/google/uuid"
 
 	"orch/api"
+	"orch/internal/cli/session"
 	"orch/internal/cli/terminal"
 	"orch/internal/cli/watch"
 	"orch/internal/cli/words"
 	"orch/internal/client"
 )
 
-type jobCommand struct {
+// JobCommand is `orch job`.
+type JobCommand struct {
 	List   jobListCommand   `cmd:"" help:"List jobs, newest first."`
 	Show   jobShowCommand   `cmd:"" help:"Show a job."`
 	Log    jobLogCommand    `cmd:"" help:"Print what the job's run wrote."`
@@ -32,8 +34,8 @@ type jobListCommand struct {
 }
 
 // Run lists jobs.
-func (c *jobListCommand) Run(s *session) error {
-	server, err := s.connect()
+func (c *jobListCommand) Run(s *session.Session) error {
+	server, err := s.Connect()
 	if err != nil {
 		return err
 	}
@@ -46,18 +48,18 @@ func (c *jobListCommand) Run(s *session) error {
 	if c.Task != "" {
 		params.Task = &c.Task
 	}
-	list, err := server.ListJobs(s.ctx, params)
+	list, err := server.ListJobs(s.Context, params)
 	if err != nil {
 		return err
 	}
-	if s.global.JSON {
-		return s.printJSON(list)
+	if s.JSON {
+		return s.PrintJSON(list)
 	}
 	if len(list.Items) == 0 {
-		s.print("no jobs")
+		s.Print("no jobs")
 		return nil
 	}
-	return s.table("JOB\tKIND\tTASK\tSTATE\tATTEMPT\tAGE\tERROR", len(list.Items), func(i int) string {
+	return s.Table("JOB\tKIND\tTASK\tSTATE\tATTEMPT\tAGE\tERROR", len(list.Items), func(i int) string {
 		j := list.Items[i]
 		return fmt.Sprintf("%d\t%s\t%s\t%s\t%d/%d\t%s\t%s", j.ID, j.Kind, value(j.Task), j.State, j.Attempt, j.MaxAttempts,
 			words.Age(j.CreatedAt), value(j.ErrorCode))
@@ -69,62 +71,62 @@ type jobShowCommand struct {
 }
 
 // Run shows a job.
-func (c *jobShowCommand) Run(s *session) error {
-	server, err := s.connect()
+func (c *jobShowCommand) Run(s *session.Session) error {
+	server, err := s.Connect()
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	j, err := server.GetJob(s.ctx, c.ID)
+	j, err := server.GetJob(s.Context, c.ID)
 	if err != nil {
 		return err
 	}
-	if s.global.JSON {
-		return s.printJSON(j)
+	if s.JSON {
+		return s.PrintJSON(j)
 	}
-	s.print("job %d  %s in lane %s", j.ID, j.Kind, j.Lane)
-	s.print("  %s%s", j.State, words.Job(j))
+	s.Print("job %d  %s in lane %s", j.ID, j.Kind, j.Lane)
+	s.Print("  %s%s", j.State, words.Job(j))
 	if j.Task != nil {
-		s.print("  task %s", *j.Task)
+		s.Print("  task %s", *j.Task)
 	}
-	if err := s.showRuns(server, j); err != nil {
+	if err := showRuns(s, server, j); err != nil {
 		return err
 	}
 	if j.Host != nil && j.State == api.JobRunning {
-		s.print("  on %s, last heartbeat %s ago, lease until %s", *j.Host, words.Age(value(j.HeartbeatAt)), value(j.LeaseExpiresAt).Local().Format("15:04:05"))
+		s.Print("  on %s, last heartbeat %s ago, lease until %s", *j.Host, words.Age(value(j.HeartbeatAt)), value(j.LeaseExpiresAt).Local().Format("15:04:05"))
 	}
 	if j.Error != nil {
-		s.print("  %s: %s", value(j.ErrorCode), terminal.Printable(words.FirstLine(*j.Error)))
+		s.Print("  %s: %s", value(j.ErrorCode), terminal.Printable(words.FirstLine(*j.Error)))
 	}
 	return nil
 }
 
 // showRuns prints the runs of a job, the oldest first, and of the newest one all there is.
-func (s *session) showRuns(server *client.Client, j api.Job) error {
-	runs, err := s.runsOf(server, j)
+func showRuns(s *session.Session, server *client.Client, j api.Job) error {
+	runs, err := runsOf(s, server, j)
 	if err != nil {
 		return err
 	}
 	if len(runs) > 0 {
-		if runs[0], err = server.GetRun(s.ctx, runs[0].ID); err != nil {
+		if runs[0], err = server.GetRun(s.Context, runs[0].ID); err != nil {
 			return err
 		}
 	}
 	for _, run := range slices.Backward(runs) {
 		for _, line := range words.Run(run) {
-			s.print("  %s", line)
+			s.Print("  %s", line)
 		}
 	}
 	return nil
 }
 
 // runsOf are the runs of a job, the newest first.
-func (s *session) runsOf(server *client.Client, j api.Job) ([]api.Run, error) {
+func runsOf(s *session.Session, server *client.Client, j api.Job) ([]api.Run, error) {
 	if j.Task == nil {
 		return nil, nil
 	}
 	most := 200 // of one job there are a few
-	list, err := server.ListTaskRuns(s.ctx, *j.Task, api.ListTaskRunsParams{Job: &j.ID, Limit: &most})
+	list, err := server.ListTaskRuns(s.Context, *j.Task, api.ListTaskRunsParams{Job: &j.ID, Limit: &most})
 	return list.Items, err
 }
 
@@ -142,8 +144,8 @@ var errNoRun = errors.New("the job has no run (yet): it was never given to an ag
 const maxOutage = 15 * time.Minute
 
 // Run prints the log of the job's newest run.
-func (c *jobLogCommand) Run(s *session) error {
-	server, err := s.connectFor(func(cfg *client.Config) {
+func (c *jobLogCommand) Run(s *session.Session) error {
+	server, err := s.ConnectFor(func(cfg *client.Config) {
 		cfg.MaxOutage = maxOutage
 		cfg.OnOutage = func(err error) {
 			_, _ = fmt.Fprintf(s.Err, "orch: %s; waiting %s for it, the log goes on then\n", terminal.Printable(err.Error()), maxOutage)
@@ -158,9 +160,9 @@ func (c *jobLogCommand) Run(s *session) error {
 		return err
 	}
 	switch {
-	case s.global.JSON && c.Follow:
+	case s.JSON && c.Follow:
 		return c.followJSON(s, server, id)
-	case s.global.JSON:
+	case s.JSON:
 		return c.printJSON(s, server, id)
 	case c.Follow:
 		return c.follow(s, server, id)
@@ -168,10 +170,10 @@ func (c *jobLogCommand) Run(s *session) error {
 	return c.print(s, server, id)
 }
 
-func (c *jobLogCommand) follow(s *session, server *client.Client, id uuid.UUID) error {
+func (c *jobLogCommand) follow(s *session.Session, server *client.Client, id uuid.UUID) error {
 	out := terminal.Safe(s.Out)
-	end, err := server.FollowLog(s.ctx, id, 0, func(chunk client.Chunk) error {
-		s.dropped(chunk.Offset, &c.next)
+	end, err := server.FollowLog(s.Context, id, 0, func(chunk client.Chunk) error {
+		dropped(s, chunk.Offset, &c.next)
 		c.next = chunk.End
 		_, err := io.WriteString(out, chunk.Text)
 		return err
@@ -183,10 +185,10 @@ func (c *jobLogCommand) follow(s *session, server *client.Client, id uuid.UUID) 
 	return nil
 }
 
-func (c *jobLogCommand) print(s *session, server *client.Client, id uuid.UUID) error {
+func (c *jobLogCommand) print(s *session.Session, server *client.Client, id uuid.UUID) error {
 	out := terminal.Safe(s.Out)
-	return readLog(s.ctx, server, id, func(part client.Log) error {
-		s.dropped(part.Offset, &c.next)
+	return readLog(s.Context, server, id, func(part client.Log) error {
+		dropped(s, part.Offset, &c.next)
 		c.next = part.Next
 		_, err := out.Write(part.Text)
 		return err
@@ -211,7 +213,7 @@ func readLog(ctx context.Context, server *client.Client, id uuid.UUID, take func
 }
 
 // dropped tells that bytes are missing: a log that grew beyond its cap has lost its oldest ones.
-func (s *session) dropped(offset int64, next *int64) {
+func dropped(s *session.Session, offset int64, next *int64) {
 	if offset > *next {
 		_, _ = fmt.Fprintf(s.Err, "orch: %d bytes were dropped here, the log had grown beyond its cap\n", offset-*next)
 		*next = offset
@@ -219,15 +221,15 @@ func (s *session) dropped(offset int64, next *int64) {
 }
 
 // run finds the run: the job's own, else the newest one that the job started for its task.
-func (c *jobLogCommand) run(s *session, server *client.Client) (uuid.UUID, error) {
-	j, err := server.GetJob(s.ctx, c.ID)
+func (c *jobLogCommand) run(s *session.Session, server *client.Client) (uuid.UUID, error) {
+	j, err := server.GetJob(s.Context, c.ID)
 	if err != nil {
 		return uuid.Nil, err
 	}
 	if j.RunID != nil {
 		return *j.RunID, nil
 	}
-	runs, err := s.runsOf(server, j)
+	runs, err := runsOf(s, server, j)
 	if err != nil {
 		return uuid.Nil, err
 	}
@@ -247,20 +249,20 @@ type jobRetryCommand struct {
 }
 
 // Run queues a job once more.
-func (c *jobRetryCommand) Run(s *session) error {
-	server, err := s.connect()
+func (c *jobRetryCommand) Run(s *session.Session) error {
+	server, err := s.Connect()
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	j, err := server.RetryJob(s.ctx, c.ID)
+	j, err := server.RetryJob(s.Context, c.ID)
 	if err != nil {
 		return refused(err)
 	}
-	if s.global.JSON {
-		return s.printJSON(j)
+	if s.JSON {
+		return s.PrintJSON(j)
 	}
-	s.print("job %d is %s%s", j.ID, j.State, words.Job(j))
+	s.Print("job %d is %s%s", j.ID, j.State, words.Job(j))
 	return nil
 }
 
@@ -269,23 +271,23 @@ type jobCancelCommand struct {
 }
 
 // Run cancels a job.
-func (c *jobCancelCommand) Run(s *session) error {
-	server, err := s.connect()
+func (c *jobCancelCommand) Run(s *session.Session) error {
+	server, err := s.Connect()
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	j, err := server.CancelJob(s.ctx, c.ID)
+	j, err := server.CancelJob(s.Context, c.ID)
 	if err != nil {
 		return err
 	}
-	if s.global.JSON {
-		return s.printJSON(j)
+	if s.JSON {
+		return s.PrintJSON(j)
 	}
 	if j.State == api.JobRunning {
-		s.print("job %d was asked to stop", j.ID)
+		s.Print("job %d was asked to stop", j.ID)
 	} else {
-		s.print("job %d is %s", j.ID, j.State)
+		s.Print("job %d is %s", j.ID, j.State)
 	}
 	return nil
 }
