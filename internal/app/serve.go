@@ -10,13 +10,13 @@ import (
 	"orch/internal/db"
 	"orch/internal/httpapi"
 	"orch/internal/lifespan"
-	"orch/internal/root"
+	"orch/internal/root/layout"
 )
 
 // Serve runs orch until ctx is done: the database, the worker, the API. It returns nil after a graceful stop.
 func Serve(ctx context.Context, opts Options) error {
 	s := newServer(opts)
-	if err := root.Prepare(s.cfg.Data.Root); err != nil {
+	if err := layout.Prepare(s.cfg.Data.Root); err != nil {
 		return err
 	}
 	var err error

@@ -10,7 +10,7 @@ import (
 	"orch/internal/client"
 	"orch/internal/config"
 	"orch/internal/demo"
-	"orch/internal/root"
+	"orch/internal/root/layout"
 )
 
 type demoCommand struct{}
@@ -28,7 +28,7 @@ func (c *demoCommand) Run(s *local) error {
 	cfg.HTTP.URL = ""
 	cfg.Database.URL, cfg.Database.ListenURL, cfg.Database.AutoMigrate = config.Secret{}, config.Secret{}, true
 	s.use(cfg)
-	if err := root.Prepare(s.cfg.Data.Root); err != nil {
+	if err := layout.Prepare(s.cfg.Data.Root); err != nil {
 		return err
 	}
 	place, err := demo.Make(filepath.Join(s.cfg.Data.Root, "demo"))

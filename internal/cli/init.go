@@ -9,7 +9,7 @@ import (
 	"orch/internal/cli/exit"
 	"orch/internal/config/orchyaml"
 	"orch/internal/forge"
-	"orch/internal/root"
+	"orch/internal/root/layout"
 )
 
 type initCommand struct {
@@ -28,7 +28,7 @@ func (c *initCommand) Run(s *local) error {
 	if err != nil {
 		return exit.Usagef("find the repository: %w", err)
 	}
-	if err := root.Prepare(s.cfg.Data.Root); err != nil {
+	if err := layout.Prepare(s.cfg.Data.Root); err != nil {
 		return err
 	}
 	n := setup.NewRepository{Path: path, Name: c.Name, Base: c.Base, Test: c.Test, Setup: c.Setup, AgentCommand: c.AgentCmd}

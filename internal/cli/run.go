@@ -17,7 +17,7 @@ import (
 	"orch/internal/cli/session"
 	"orch/internal/cli/terminal"
 	"orch/internal/client"
-	"orch/internal/root"
+	"orch/internal/root/layout"
 )
 
 type runCommand struct {
@@ -174,7 +174,7 @@ const maxLogFile = 10 << 20
 
 // fileLogger logs to <root>/orch.log: a command's own screen is for the task.
 func (s *local) fileLogger() (log *slog.Logger, done func(), err error) {
-	if err := root.Prepare(s.cfg.Data.Root); err != nil {
+	if err := layout.Prepare(s.cfg.Data.Root); err != nil {
 		return nil, nil, err
 	}
 	path := filepath.Join(s.cfg.Data.Root, "orch.log")

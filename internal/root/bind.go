@@ -14,12 +14,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sys/unix"
+
+	"orch/internal/root/layout"
 )
 
 // Bind makes the root at path and its marker unless they are there, checks that root and database belong together, gives
 // the root its next generation, and returns it with root.lock held shared. The schema must be there.
 func Bind(ctx context.Context, path string, pool *pgxpool.Pool, cfg Config) (*Root, error) {
-	if err := Prepare(path); err != nil {
+	if err := layout.Prepare(path); err != nil {
 		return nil, err
 	}
 	r, err := open(ctx, path, pool, cfg, os.O_CREATE, (*binder).bind)
@@ -233,7 +235,7 @@ func (b *binder) create(ctx context.Context) (err error) {
 
 // unused refuses a root that has lost its marker: with a new id nobody would find what its runs left here.
 func unused(path string) error {
-	for _, dir := range []string{runsDir, workspacesDir} {
+	for _, dir := range []string{layout.Runs, layout.Workspaces} {
 		entries, err := os.ReadDir(filepath.Join(path, dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"orch/internal/root/layout"
 	"orch/internal/testdb"
 )
 
@@ -262,7 +263,7 @@ func TestStart_FullDisk(t *testing.T) {
 func TestBind_AMarkerThatIsWrittenByHalfIsNone(t *testing.T) {
 	t.Parallel()
 	pool, path := testdb.New(t), dir(t)
-	if err := Prepare(path); err != nil {
+	if err := layout.Prepare(path); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(markerFile(path)+".tmp", []byte(`{"inst`), 0o600); err != nil {

@@ -140,17 +140,3 @@ func (e *MarkerError) Error() string {
 
 // Unwrap returns what is wrong with it.
 func (e *MarkerError) Unwrap() error { return e.Err }
-
-// NetworkError says that the root would lie on a network filesystem.
-type NetworkError struct{ Path, Kind string }
-
-func (e *NetworkError) Error() string {
-	return fmt.Sprintf("%s is on a network filesystem (%s), where file locks and syncs don't hold what orch relies on: set ORCH_ROOT to a directory on a local disk", e.Path, e.Kind)
-}
-
-// OccupiedError says that the directory holds things that aren't orch's.
-type OccupiedError struct{ Path, Entry string }
-
-func (e *OccupiedError) Error() string {
-	return fmt.Sprintf("%s isn't a data root, and isn't empty (%s): set ORCH_ROOT to a new or an empty directory", e.Path, e.Entry)
-}

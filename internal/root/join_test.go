@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sys/unix"
 
+	"orch/internal/root/layout"
 	"orch/internal/testdb"
 )
 
@@ -107,13 +108,13 @@ func TestJoin_ChangesNothingInARootThatIsNotBound(t *testing.T) {
 		}},
 		{name: "prepared", reason: "root_unbound", spoil: func(t *testing.T, path string, _ *pgxpool.Pool) {
 			t.Helper()
-			if err := Prepare(path); err != nil {
+			if err := layout.Prepare(path); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{name: "without its lock", bound: true, reason: "root_unbound", spoil: func(t *testing.T, path string, _ *pgxpool.Pool) {
 			t.Helper()
-			if err := os.Remove(filepath.Join(path, lockName)); err != nil {
+			if err := os.Remove(filepath.Join(path, layout.Lock)); err != nil {
 				t.Fatal(err)
 			}
 		}},

@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-)
 
-const lockName = "root.lock"
+	"orch/internal/root/layout"
+)
 
 // lock is the open root.lock. It belongs to this opening of the file, so two in one process exclude each other too.
 type lock struct {
@@ -23,7 +23,7 @@ type lock struct {
 
 // openLock opens root.lock; flag is os.O_CREATE to make it where it lacks, else 0.
 func openLock(path string, flag int) (*lock, error) {
-	f, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR|flag, 0o600)
+	f, err := os.OpenFile(filepath.Join(path, layout.Lock), os.O_RDWR|flag, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the root's lock: %w", err)
 	}
@@ -105,7 +105,7 @@ func (h Holder) String() string {
 func holders(path string) []Holder {
 	var st unix.Stat_t
 	table, err := os.Open("/proc/locks")
-	if err != nil || unix.Stat(filepath.Join(path, lockName), &st) != nil {
+	if err != nil || unix.Stat(filepath.Join(path, layout.Lock), &st) != nil {
 		return nil
 	}
 	defer table.Close()

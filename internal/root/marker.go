@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 
 	"github.com/google/uuid"
-)
 
-const markerName = "orch-root.json"
+	"orch/internal/root/layout"
+)
 
 // marker is the content of orch-root.json.
 type marker struct {
@@ -90,4 +90,4 @@ func placeMarker(path, staged string) error {
 	return d.Sync()
 }
 
-func markerFile(path string) string { return filepath.Join(path, markerName) }
+func markerFile(path string) string { return filepath.Join(path, layout.Marker) }

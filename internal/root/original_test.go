@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"orch/internal/root/layout"
 	"orch/internal/testdb"
 )
 
@@ -22,7 +23,7 @@ func TestStart_RefusesACopyOfARootInUse(t *testing.T) {
 			original := bind(t, path, pool, Config{})
 			works(t, pool, original)
 			other := copied(t, path)
-			if err := Prepare(other); err != nil { // the copy has other modes
+			if err := layout.Prepare(other); err != nil { // the copy has other modes
 				t.Fatal(err)
 			}
 			before := untouched(t, other, pool)
@@ -143,7 +144,7 @@ func TestLock_EnteredEndsWithTheRoot(t *testing.T) {
 
 func TestBind_DoesNotReplaceALostMarker(t *testing.T) {
 	t.Parallel()
-	for _, left := range []string{runsDir, workspacesDir} {
+	for _, left := range []string{layout.Runs, layout.Workspaces} {
 		t.Run(left, func(t *testing.T) {
 			t.Parallel()
 			pool, path := testdb.New(t), dir(t)

@@ -6,11 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-)
 
-const (
-	configName = "orch.yaml"
-	socketName = "orch.sock"
+	"orch/internal/root/layout"
 )
 
 // Config says what the root is bound for.
@@ -55,19 +52,19 @@ func (r *Root) Deserted() bool { return r.lock.deserted() }
 func (r *Root) Generation() int64 { return r.marker.Generation }
 
 // RunsDir holds a directory for each run; only orch can enter it.
-func (r *Root) RunsDir() string { return filepath.Join(r.path, runsDir) }
+func (r *Root) RunsDir() string { return filepath.Join(r.path, layout.Runs) }
 
 // MirrorsDir holds orch's bare copies of the repositories.
-func (r *Root) MirrorsDir() string { return filepath.Join(r.path, mirrorsDir) }
+func (r *Root) MirrorsDir() string { return filepath.Join(r.path, layout.Mirrors) }
 
 // WorkspacesDir holds the agents' clones.
-func (r *Root) WorkspacesDir() string { return filepath.Join(r.path, workspacesDir) }
+func (r *Root) WorkspacesDir() string { return filepath.Join(r.path, layout.Workspaces) }
 
 // CheckoutsDir holds throw-away checkouts, for gates and merge tests.
-func (r *Root) CheckoutsDir() string { return filepath.Join(r.path, checkoutsDir) }
+func (r *Root) CheckoutsDir() string { return filepath.Join(r.path, layout.Checkouts) }
 
 // HomesDir holds the agents' home directories.
-func (r *Root) HomesDir() string { return filepath.Join(r.path, homesDir) }
+func (r *Root) HomesDir() string { return filepath.Join(r.path, layout.Homes) }
 
 // SocketPath is where the API listens for programs of this host.
 func (r *Root) SocketPath() string { return SocketPath(r.path) }
@@ -76,10 +73,7 @@ func (r *Root) SocketPath() string { return SocketPath(r.path) }
 func (r *Root) Close() error { return r.closed() }
 
 // SocketPath returns where the API of the root at that path listens.
-func SocketPath(root string) string { return filepath.Join(root, socketName) }
-
-// ConfigPath returns where the root at that path keeps orch.yaml.
-func ConfigPath(root string) string { return filepath.Join(root, configName) }
+func SocketPath(root string) string { return filepath.Join(root, layout.Socket) }
 
 // PGDir returns the directory of the private database.
-func PGDir(root string) string { return filepath.Join(root, pgDir) }
+func PGDir(root string) string { return filepath.Join(root, layout.PG) }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sys/unix"
 
+	"orch/internal/root/layout"
 	"orch/internal/testdb"
 )
 
@@ -103,7 +104,7 @@ func TestBind_ForeignMarker(t *testing.T) {
 	path := dir(t)
 	bind(t, path, testdb.New(t), Config{})
 	other := testdb.New(t)
-	refuse[*ForeignError](t, path, other, Config{}, filepath.Join(path, markerName), "ORCH_DATABASE_URL", "ORCH_ROOT")
+	refuse[*ForeignError](t, path, other, Config{}, filepath.Join(path, layout.Marker), "ORCH_DATABASE_URL", "ORCH_ROOT")
 	var (
 		rows  int
 		setup string
@@ -122,7 +123,7 @@ func TestBind_TestingMark(t *testing.T) {
 	refuse[*TestingError](t, path, pool, Config{}, "start with --testing", path)
 	second := dir(t)
 	refuse[*TestingError](t, second, pool, Config{}, "the database")
-	if _, err := os.Stat(filepath.Join(second, markerName)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(second, layout.Marker)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a marker was written: %v", err)
 	}
 
@@ -142,10 +143,10 @@ func TestBind_GarbageMarker(t *testing.T) {
 		"negative":      `{"instance_id":"` + id + `","root_id":"` + id + `","generation":-1}`,
 	} {
 		path := dir(t)
-		if err := Prepare(path); err != nil {
+		if err := layout.Prepare(path); err != nil {
 			t.Fatal(err)
 		}
-		file := filepath.Join(path, markerName)
+		file := filepath.Join(path, layout.Marker)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +214,7 @@ func TestBind_SchemaMissing(t *testing.T) {
 		r.Close()
 		t.Fatal("bound")
 	}
-	if _, err := os.Stat(filepath.Join(path, markerName)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(path, layout.Marker)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a marker was written: %v", err)
 	}
 }
@@ -222,7 +223,7 @@ func TestMarker_File(t *testing.T) {
 	t.Parallel()
 	pool, path := testdb.New(t), dir(t)
 	r := bind(t, path, pool, Config{Testing: true})
-	text, err := os.ReadFile(filepath.Join(path, markerName))
+	text, err := os.ReadFile(filepath.Join(path, layout.Marker))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,5 +233,18 @@ func TestMarker_File(t *testing.T) {
 	}
 	if fields["instance_id"] != r.InstanceID().String() || fields["root_id"] != r.ID().String() || fields["generation"] != 1.0 || fields["testing"] != true || fields["nonce"] == "" || len(fields) != 5 {
 		t.Errorf("%v", fields)
+	}
+}
+
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	r := &Root{path: "/r"}
+	for got, want := range map[string]string{
+		r.Path(): "/r", r.RunsDir(): "/r/runs", r.MirrorsDir(): "/r/mirrors", r.WorkspacesDir(): "/r/workspaces",
+		r.CheckoutsDir(): "/r/checkouts", r.HomesDir(): "/r/homes", r.SocketPath(): "/r/orch.sock", PGDir("/r"): "/r/pg",
+	} {
+		if got != want {
+			t.Errorf("%s instead of %s", got, want)
+		}
 	}
 }

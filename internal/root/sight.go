@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"orch/internal/root/layout"
 )
 
 var errUnseen = errors.New("the database doesn't know this root as it is")
@@ -44,4 +46,4 @@ func sight(ctx context.Context, pool *pgxpool.Pool, m marker, fits string) error
 }
 
 // RunsDirOf is where the root at a path keeps its runs.
-func RunsDirOf(path string) string { return filepath.Join(path, runsDir) }
+func RunsDirOf(path string) string { return filepath.Join(path, layout.Runs) }

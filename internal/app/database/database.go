@@ -22,6 +22,7 @@ import (
 	"orch/internal/db"
 	"orch/internal/pgembed"
 	"orch/internal/root"
+	"orch/internal/root/layout"
 	"orch/migrations"
 )
 
@@ -141,7 +142,7 @@ func reach(ctx context.Context, cfg *config.Config, log *slog.Logger) (conn *pgx
 	if !errors.Is(err, pgembed.ErrNotRunning) {
 		return nil, nil, err
 	}
-	if err := root.Prepare(cfg.Data.Root); err != nil {
+	if err := layout.Prepare(cfg.Data.Root); err != nil {
 		return nil, nil, err
 	}
 	server, err := startPostgres(ctx, cfg, log)

@@ -25,6 +25,7 @@ import (
 	"orch/internal/pgembed"
 	"orch/internal/process"
 	"orch/internal/root"
+	"orch/internal/root/layout"
 )
 
 // Finding is what the doctor says of one thing.
@@ -77,7 +78,7 @@ func Examine(ctx context.Context, cfg *config.Config) []Finding {
 }
 
 func examineRoot(cfg *config.Config) Finding {
-	if err := root.Prepare(cfg.Data.Root); err != nil {
+	if err := layout.Prepare(cfg.Data.Root); err != nil {
 		return Finding{"root", Failed, err.Error(), "name another data root with ORCH_ROOT or --root"}
 	}
 	return Finding{Name: "root", Status: OK, Detail: cfg.Data.Root}

@@ -1,4 +1,4 @@
-package root
+package layout
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ func TestPrepare_Modes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, want := range map[string]fs.FileMode{
-			"": passage, runsDir: 0o700, mirrorsDir: 0o700, workspacesDir: passage, checkoutsDir: passage, homesDir: passage,
+			"": passage, Runs: 0o700, Mirrors: 0o700, Workspaces: passage, Checkouts: passage, Homes: passage,
 		} {
 			file := filepath.Join(path, name)
 			info, err := os.Stat(file)
@@ -47,11 +47,11 @@ func TestPrepare_Content(t *testing.T) {
 		refused bool
 	}{
 		{"empty", nil, false},
-		{"configured first", []string{configName, ".env"}, false},
+		{"configured first", []string{Config, ".env"}, false},
 		{"a mount point", []string{"lost+found"}, false},
-		{"a root", []string{lockName, "notes.txt"}, false},
-		{"a restored root", []string{markerName, "notes.txt"}, false},
-		{"somebody's files", []string{configName, "thesis.tex"}, true},
+		{"a root", []string{Lock, "notes.txt"}, false},
+		{"a restored root", []string{Marker, "notes.txt"}, false},
+		{"somebody's files", []string{Config, "thesis.tex"}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +86,7 @@ func TestPrepare_FileInTheWay(t *testing.T) {
 	if err := Prepare(path); err != nil {
 		t.Fatal(err)
 	}
-	runs := filepath.Join(path, runsDir)
+	runs := filepath.Join(path, Runs)
 	if err := errors.Join(os.Remove(runs), os.WriteFile(runs, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -104,19 +104,6 @@ func TestNetworkFilesystem(t *testing.T) {
 	} {
 		if got := networkFilesystem(magic); got != want {
 			t.Errorf("%x is %q instead of %q", magic, got, want)
-		}
-	}
-}
-
-func TestPaths(t *testing.T) {
-	t.Parallel()
-	r := &Root{path: "/r"}
-	for got, want := range map[string]string{
-		r.Path(): "/r", r.RunsDir(): "/r/runs", r.MirrorsDir(): "/r/mirrors", r.WorkspacesDir(): "/r/workspaces",
-		r.CheckoutsDir(): "/r/checkouts", r.HomesDir(): "/r/homes", r.SocketPath(): "/r/orch.sock", ConfigPath("/r"): "/r/orch.yaml", PGDir("/r"): "/r/pg",
-	} {
-		if got != want {
-			t.Errorf("%s instead of %s", got, want)
 		}
 	}
 }

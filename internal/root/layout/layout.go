@@ -1,4 +1,6 @@
-package root
+// Package layout says where a data root has its things, and makes the directories. Whether the root belongs to a database, and
+// who may work in it, is package root's.
+package layout
 
 import (
 	"errors"
@@ -11,14 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The directories of a root.
+// The names of what is in a root.
 const (
-	pgDir         = "pg"
-	runsDir       = "runs"
-	mirrorsDir    = "mirrors"
-	workspacesDir = "workspaces"
-	checkoutsDir  = "checkouts"
-	homesDir      = "homes"
+	Lock   = "root.lock"      // who works in it, see package root
+	Marker = "orch-root.json" // which database it belongs to, see package root
+	Config = "orch.yaml"
+	Socket = "orch.sock"
+
+	PG         = "pg"         // the private database
+	Runs       = "runs"       // a directory for each run; only orch can enter it
+	Mirrors    = "mirrors"    // orch's bare copies of the repositories
+	Workspaces = "workspaces" // the agents' clones
+	Checkouts  = "checkouts"  // throw-away ones, for gates and merge tests
+	Homes      = "homes"      // the agents' home directories
 )
 
 // Prepare makes the data root at path with its directories, so that the private database can start in it. It may be
@@ -54,18 +61,18 @@ func prepare(path string) error {
 		return err
 	}
 	// First the lock: from here on the directory counts as a root.
-	l, err := openLock(path, os.O_CREATE)
+	lock, err := os.OpenFile(filepath.Join(path, Lock), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return err
+		return fmt.Errorf("open the root's lock: %w", err)
 	}
-	if err := l.file.Close(); err != nil {
+	if err := lock.Close(); err != nil {
 		return err
 	}
 	for _, dir := range []struct {
 		name string
 		mode fs.FileMode
 	}{
-		{runsDir, 0o700}, {mirrorsDir, 0o700}, {workspacesDir, passage}, {checkoutsDir, passage}, {homesDir, passage},
+		{Runs, 0o700}, {Mirrors, 0o700}, {Workspaces, passage}, {Checkouts, passage}, {Homes, passage},
 	} {
 		if err := makeDir(filepath.Join(path, dir.name), dir.mode); err != nil {
 			return err
@@ -101,10 +108,10 @@ func checkContent(path string) error {
 	stranger := ""
 	for _, entry := range entries {
 		name := entry.Name()
-		if name == lockName || name == markerName {
+		if name == Lock || name == Marker {
 			return nil
 		}
-		if !slices.Contains([]string{configName, ".env", pgDir, "lost+found"}, name) {
+		if !slices.Contains([]string{Config, ".env", PG, "lost+found"}, name) {
 			stranger = name
 		}
 	}
@@ -155,4 +162,18 @@ func networkFilesystem(magic int64) string {
 		return "BeeGFS"
 	}
 	return ""
+}
+
+// NetworkError says that the root would lie on a network filesystem.
+type NetworkError struct{ Path, Kind string }
+
+func (e *NetworkError) Error() string {
+	return fmt.Sprintf("%s is on a network filesystem (%s), where file locks and syncs don't hold what orch relies on: set ORCH_ROOT to a directory on a local disk", e.Path, e.Kind)
+}
+
+// OccupiedError says that the directory holds things that aren't orch's.
+type OccupiedError struct{ Path, Entry string }
+
+func (e *OccupiedError) Error() string {
+	return fmt.Sprintf("%s isn't a data root, and isn't empty (%s): set ORCH_ROOT to a new or an empty directory", e.Path, e.Entry)
 }
