@@ -237,7 +237,7 @@ func arguments(pid int) string {
 // settle lets orch work undisturbed until every task has its end, and stops it.
 func (c *chaos) settle() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 2*c.seconds+time.Duration(c.tasks)*6*time.Second) // only how long is too long
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience+2*c.seconds+time.Duration(c.tasks)*6*time.Second) // only how long is too long
 	defer cancel()
 	for left := -1; left != 0; pause(ctx, 100*time.Millisecond) {
 		c.measureDisk()

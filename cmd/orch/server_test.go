@@ -16,7 +16,7 @@ import (
 )
 
 // patience bounds how long a test waits for something that has to happen.
-const patience = 60 * time.Second
+const patience = 4 * time.Minute
 
 // place is one data root with a repository, and what the tests start on it.
 type place struct {
@@ -40,7 +40,7 @@ func newPlace(t *testing.T, agent string) *place {
 	}
 	p := &place{t: t, dir: dir, root: filepath.Join(dir, "root"), repo: filepath.Join(dir, "app")}
 	t.Cleanup(func() {
-		for end := time.Now().Add(10 * time.Second); len(processesOf(dir)) > 0 && time.Now().Before(end); { // a shim outlives its run a little
+		for end := time.Now().Add(patience); len(processesOf(dir)) > 0 && time.Now().Before(end); { // a shim outlives its run a little
 			<-time.After(20 * time.Millisecond)
 		}
 		for _, left := range processesOf(dir) {

@@ -25,7 +25,7 @@ import (
 )
 
 // patience bounds every wait of a test; it is no expectation.
-const patience = 60 * time.Second
+const patience = 4 * time.Minute
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 {

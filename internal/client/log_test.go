@@ -53,7 +53,7 @@ func (f *following) text(t *testing.T, until int64) string {
 			if chunk.End >= until {
 				return text.String()
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(4 * time.Minute):
 			t.Fatalf("nothing came after %q", text.String())
 		}
 	}

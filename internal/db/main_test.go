@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds waits for something that is about to happen; nothing is expected to take that long.
-const patience = 30 * time.Second
+const patience = 4 * time.Minute
 
 // connect opens a connection that is closed at the test's end.
 func connect(t *testing.T, cfg *pgx.ConnConfig) *pgx.Conn {

@@ -99,7 +99,7 @@ func must[T any](t *testing.T) func(v T, err error) T {
 // poll waits until something is so.
 func poll(t *testing.T, is func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(4 * time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -174,7 +174,7 @@ func TestReleaseNotifies(t *testing.T) {
 	_, release := w.occupied()
 	w.add(map[string]string{"b": "b"})
 	w.drain(w.handler(nil))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, testdb.ConnConfig(w.pool))
 	if err != nil {

@@ -121,7 +121,7 @@ func (b *bench) until(name string, want float64) {
 
 func (b *bench) wait(what string, holds func() bool) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(b.t.Context()), 30*time.Second, errors.New("waited in vain: "+what))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(b.t.Context()), 4*time.Minute, errors.New("waited in vain: "+what))
 	defer cancel()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

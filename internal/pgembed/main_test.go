@@ -213,7 +213,7 @@ func refused(t *testing.T, cfg Config, words ...string) error {
 // eventually polls until the condition holds.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(4 * time.Minute)
 	for !condition() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)

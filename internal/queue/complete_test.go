@@ -331,7 +331,7 @@ func listen(t *testing.T, b *bench) func() string {
 	_, err = conn.Exec(t.Context(), `listen `+queue.ChannelJobs)
 	b.no(err)
 	return func() string {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 		defer cancel()
 		n, err := conn.WaitForNotification(ctx)
 		b.no(err)

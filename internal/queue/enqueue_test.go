@@ -29,7 +29,7 @@ func (b *bench) listen(channels ...string) (next func() *pgconn.Notification) {
 	}
 	return func() *pgconn.Notification {
 		b.t.Helper()
-		ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(b.t.Context(), 4*time.Minute)
 		defer cancel()
 		n, err := conn.WaitForNotification(ctx)
 		b.no(err)

@@ -157,7 +157,7 @@ func TestStart_DatabaseLostAtAnyStep(t *testing.T) {
 // eventuallyJoin joins as soon as the pool has got over its lost connections.
 func eventuallyJoin(t *testing.T, path string, pool *pgxpool.Pool) *Root {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	for {
 		r, err := Join(ctx, path, pool, Config{})

@@ -208,7 +208,7 @@ func (p *started) end() (killed bool) {
 // startStopped starts until the process is stopped at its step: on a busy machine it may have lost the key before.
 func (s starter) startStopped(t *testing.T, path string, pool *pgxpool.Pool) *started {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(4 * time.Minute); ; {
 		p := s.start(t, path, pool)
 		o := p.one()
 		if o.Reason == "stopping" {
@@ -224,7 +224,7 @@ func (s starter) startStopped(t *testing.T, path string, pool *pgxpool.Pool) *st
 // stopped waits until the kernel has stopped the process.
 func (p *started) stopped() {
 	p.t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(4 * time.Minute); time.Now().Before(deadline); {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 		if err != nil {
 			p.t.Fatal(err)

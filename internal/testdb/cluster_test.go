@@ -74,7 +74,7 @@ func play(t *testing.T, role string) (cmd *exec.Cmd, stdin io.Closer, stdout *bu
 
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(4 * time.Minute)
 	for !condition() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)

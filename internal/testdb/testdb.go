@@ -110,7 +110,7 @@ func closePool(tb testing.TB, pool *pgxpool.Pool) {
 		defer close(closed)
 		pool.Close()
 	}()
-	timer := time.NewTimer(20 * time.Second)
+	timer := time.NewTimer(2 * time.Minute)
 	defer timer.Stop()
 	select {
 	case <-closed:

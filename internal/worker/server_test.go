@@ -60,7 +60,7 @@ func (s *server) no(err error) {
 
 func (s *server) start() {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 4*time.Minute)
 	defer cancel()
 	pg, err := pgembed.Start(ctx, s.cfg)
 	s.no(err)

@@ -237,7 +237,7 @@ func (s *stress) cancelSome(ctx context.Context) {
 func (s *stress) finish() {
 	s.t.Helper()
 	s.answers("at the end")
-	ctx, cancel := context.WithTimeout(s.t.Context(), s.chaos+time.Minute) // only how long is too long
+	ctx, cancel := context.WithTimeout(s.t.Context(), s.chaos+4*time.Minute) // only how long is too long
 	defer cancel()
 	for left := -1; left != 0; {
 		if err := s.pool.QueryRow(ctx, `select count(*) from jobs where state in ('queued', 'running')`).Scan(&left); err != nil {

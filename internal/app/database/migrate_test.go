@@ -139,7 +139,7 @@ func (m *migration) end() error {
 	select {
 	case err := <-m.ended:
 		return err
-	case <-time.After(time.Minute):
+	case <-time.After(4 * time.Minute):
 		m.s.t.Fatal("the migration doesn't end")
 		return nil
 	}
@@ -164,7 +164,7 @@ func (l *logged) String() string {
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(4 * time.Minute)
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	for !is() {

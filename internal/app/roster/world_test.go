@@ -293,7 +293,7 @@ func (w *world) until(what string, is func() bool) {
 	w.t.Helper()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	for end := time.Now().Add(time.Minute); !is(); <-ticker.C {
+	for end := time.Now().Add(4 * time.Minute); !is(); <-ticker.C {
 		if time.Now().After(end) {
 			w.t.Fatalf("didn't come: %s", what)
 		}

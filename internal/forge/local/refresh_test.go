@@ -215,7 +215,7 @@ func (f *fixture) refreshOnceFree(t *testing.T, to string) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); ; <-tick.C {
+	for deadline := time.Now().Add(4 * time.Minute); ; <-tick.C {
 		err := f.refresh(t, to)
 		if err == nil {
 			return

@@ -20,7 +20,7 @@ import (
 )
 
 // Patience bounds every wait of a test; it is no expectation.
-const Patience = 60 * time.Second
+const Patience = 4 * time.Minute
 
 // Shim is the command that a shim is started with.
 func Shim() []string { return []string{os.Args[0], "shim"} }

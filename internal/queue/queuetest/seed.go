@@ -45,10 +45,13 @@ func Worker(root uuid.UUID) queue.Worker {
 	}
 }
 
-// Until polls until the condition holds, and fails the test when it doesn't in half a minute.
+// patience bounds every wait of a test; it is no expectation.
+const patience = 4 * time.Minute
+
+// Until polls until the condition holds, and fails the test when it never does.
 func Until(tb testing.TB, what string, holds func() bool) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), patience)
 	defer cancel()
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
@@ -61,10 +64,10 @@ func Until(tb testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Wait receives from a channel, or fails the test after half a minute.
+// Wait receives from a channel, or fails the test when nothing ever comes.
 func Wait[T any](tb testing.TB, what string, c <-chan T) T {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), patience)
 	defer cancel()
 	select {
 	case v := <-c:
