@@ -110,7 +110,7 @@ func newProcessWorker(cfg processConfig, q *queue.Queue, self process.Identity, 
 	for kind := range roles[cfg.Role] {
 		kindLane[kind] = "lane"
 	}
-	return worker.New(worker.Config{
+	w, err := worker.New(worker.Config{
 		Queue: q,
 		Worker: queue.Worker{
 			ID: uuid.New(), RootID: cfg.Root, Host: self.Host, BootID: self.BootID, PIDNamespace: self.PIDNamespace,
@@ -119,6 +119,10 @@ func newProcessWorker(cfg processConfig, q *queue.Queue, self process.Identity, 
 		Lanes: map[string]int{"lane": 16}, Handlers: roles[cfg.Role], KindLane: kindLane,
 		Poll: 300 * time.Millisecond, Heartbeat: cfg.LeaseTTL / 4, StopGrace: cfg.Grace, Logger: log,
 	})
+	if err == nil {
+		w.HurryWithin(time.Minute)
+	}
+	return w, err
 }
 
 func processListener(conn *pgx.ConnConfig, w *worker.Worker, log *slog.Logger) *db.Listener {

@@ -11,9 +11,8 @@ import (
 )
 
 const (
-	hurryLimit    = 1500 * time.Millisecond // from the second signal to the end, with a margin to 2 s
-	partingLimit  = 500 * time.Millisecond  // for abandoned handlers that do return once told
-	farewellLimit = 2 * time.Second
+	hurryLimit   = 1500 * time.Millisecond // from the second signal to the end, with a margin to 2 s
+	partingLimit = 500 * time.Millisecond  // for abandoned handlers that do return once told
 )
 
 var errTooLate = errors.New("the stop took too long")
@@ -116,7 +115,7 @@ func (s *session) release(last context.Context, lease *queue.Lease) {
 
 // limitLast ends the last context a while after the grace, sooner after the second signal.
 func (s *session) limitLast(hard, last context.Context) {
-	limit := hurryLimit
+	limit := s.w.hurryLimit
 	select {
 	case <-last.Done():
 		return
@@ -137,9 +136,9 @@ func (s *session) limitLast(hard, last context.Context) {
 }
 
 // farewell releases what a lost answer may have left behind, and notes that the worker is gone. Both are courtesies:
-// without them others find out.
+// without them others find out. A migration waits for that, so a slow database gets the time that any question gets.
 func (s *session) farewell(last context.Context) {
-	ctx, cancel := context.WithTimeoutCause(last, farewellLimit, errTooLate)
+	ctx, cancel := context.WithTimeoutCause(last, s.w.cfg.Queue.QueryTimeout(), errTooLate)
 	defer cancel()
 	beat, err := s.w.cfg.Queue.Beat(ctx, s.w.cfg.Worker, nil) // it serves no repository any more
 	s.w.stats.released.Add(int64(beat.Orphans))

@@ -155,6 +155,7 @@ func TestSecondSignalEndsTheGrace(t *testing.T) {
 	t.Parallel()
 	began, handler := block()
 	b := newBench(t, handlers{"k": handler}, func(b *bench) { b.cfg.StopGrace = time.Hour }).start()
+	b.w.HurryWithin(time.Minute)
 	id := b.add(queue.Insert{Kind: "k"})
 	lease := queuetest.Wait(t, "begin", began)
 	b.stop(errStop)

@@ -68,9 +68,10 @@ type Worker struct {
 	stats counters
 	waits waits
 
-	beatNow   chan struct{}
-	hurry     chan struct{}
-	hurryOnce sync.Once
+	beatNow    chan struct{}
+	hurry      chan struct{}
+	hurryOnce  sync.Once
+	hurryLimit time.Duration
 }
 
 // New makes a Worker, and refuses a configuration that can't work.
@@ -98,7 +99,7 @@ func New(cfg Config) (*Worker, error) {
 	}
 	return &Worker{
 		cfg: cfg, log: cfg.Logger, lanes: lanes, waits: waits{logged: map[int64]time.Time{}},
-		beatNow: make(chan struct{}, 1), hurry: make(chan struct{}),
+		beatNow: make(chan struct{}, 1), hurry: make(chan struct{}), hurryLimit: hurryLimit,
 	}, nil
 }
 
