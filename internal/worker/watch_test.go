@@ -120,7 +120,7 @@ func TestSchemaThatIsKnownDoesntDrainTheWorker(t *testing.T) {
 func TestNothingIsClaimedWhileNoBeatComesThrough(t *testing.T) {
 	t.Parallel()
 	b, proxy := proxied(t, handlers{"k": fn(func(context.Context, *queue.Lease) error { return nil })}, func(b *bench) {
-		b.q = queue.New(b.through, queue.Config{LeaseTTL: 1200 * time.Millisecond, QueryTimeout: time.Second})
+		b.q = queue.New(b.through, queue.Config{LeaseTTL: 3 * time.Second, QueryTimeout: time.Second})
 		b.cfg.Queue, b.cfg.Heartbeat, b.cfg.Poll = b.q, 300*time.Millisecond, 10*time.Millisecond
 	})
 	b.start()
@@ -129,7 +129,8 @@ func TestNothingIsClaimedWhileNoBeatComesThrough(t *testing.T) {
 	_, err := b.pool.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
 		where datname = current_database() and pid <> pg_backend_pid()`)
 	b.no(err)
-	queuetest.Until(t, "silence", func() bool { return b.log.count("nothing is claimed") == 1 })
+	before := b.log.count("nothing is claimed") // on a busy machine a beat may have been late before
+	queuetest.Until(t, "silence", func() bool { return b.log.count("nothing is claimed") > before })
 	id := b.add(queue.Insert{Kind: "k"})
 	tries := proxy.Hits()
 	queuetest.Until(t, "more tries", func() bool { return proxy.Hits() > tries+3 })
