@@ -26,8 +26,8 @@ const (
 
 func TestStallWaitsForATool(t *testing.T) {
 	t.Parallel()
-	r, _ := runtest.Start(t, claudeBegins+claudeTool+"sleep 6\n"+claudeToolEnds+claudeEnds,
-		claude, stallTimeout(3*time.Second), toolStallTimeout(time.Hour))
+	r, _ := runtest.Start(t, claudeBegins+claudeTool+"sleep 9\n"+claudeToolEnds+claudeEnds,
+		claude, stallTimeout(7*time.Second), toolStallTimeout(time.Hour))
 	if exit := runtest.Wait(t, r); exit.Why != process.WhyExited {
 		t.Fatal(runtest.Show(exit))
 	}
@@ -45,7 +45,7 @@ func TestStallOfATool(t *testing.T) {
 func TestStallAfterTheToolEnded(t *testing.T) {
 	t.Parallel()
 	r, _ := runtest.Start(t, claudeBegins+claudeTool+claudeToolEnds+"exec sleep 1000",
-		claude, stallTimeout(2*time.Second), toolStallTimeout(time.Hour))
+		claude, stallTimeout(6*time.Second), toolStallTimeout(time.Hour))
 	if exit := runtest.Wait(t, r); exit.Why != process.WhyStalled {
 		t.Fatal(runtest.Show(exit))
 	}

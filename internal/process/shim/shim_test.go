@@ -106,7 +106,7 @@ func TestLimits(t *testing.T) {
 	}{
 		{"timeout", "exec sleep 1000", timeout(50 * time.Millisecond), process.WhyTimeout, "SIGTERM"},
 		{"timeout of one that talks", "while :; do echo x; sleep 0.02; done", timeout(300 * time.Millisecond), process.WhyTimeout, "SIGTERM"},
-		{"timeout of one that ignores it", stubborn, timeout(300 * time.Millisecond), process.WhyTimeout, "SIGKILL"},
+		{"timeout of one that ignores it", stubborn, timeout(6 * time.Second), process.WhyTimeout, "SIGKILL"}, // it has to come to that
 		{"stall from the start", "exec sleep 1000", stallTimeout(50 * time.Millisecond), process.WhyStalled, "SIGTERM"},
 		{"stall after output", "echo x; exec sleep 1000", stallTimeout(50 * time.Millisecond), process.WhyStalled, "SIGTERM"},
 	} {
@@ -123,7 +123,7 @@ func TestLimits(t *testing.T) {
 func TestTalkingIsNoStall(t *testing.T) {
 	t.Parallel()
 	// In all far longer than the limit, each silence far shorter.
-	r, _ := runtest.Start(t, "for i in $(seq 40); do echo x; sleep 0.1; done", stallTimeout(3*time.Second))
+	r, _ := runtest.Start(t, "for i in $(seq 100); do echo x; sleep 0.1; done", stallTimeout(8*time.Second))
 	if exit := runtest.Wait(t, r); exit.Why != process.WhyExited {
 		t.Fatal(runtest.Show(exit))
 	}
