@@ -11,6 +11,7 @@ import (
 	"orch/internal/process/durable"
 	"orch/internal/process/runlock"
 	"orch/internal/process/tempdir"
+	"orch/internal/transcript"
 )
 
 // Hold is a run directory in the hands of its shim: as long as it is held, nobody else decides about the run.
@@ -125,6 +126,16 @@ func (h *Hold) write(name string, v any) error {
 func (h *Hold) Gone() bool {
 	_, err := os.Lstat(h.dir)
 	return errors.Is(err, fs.ErrNotExist)
+}
+
+// Restore leaves the record of a run whose directory is gone in a new one of the same name, and with it what it was made with and
+// what it said: its output is lost with the old one, but not how it ended. [ErrExists] when something has the name by now.
+func (h *Hold) Restore(spec Spec, pids PIDs, said transcript.Said, exit Exit) error {
+	return place(h.dir, func(tmp string) error {
+		return errors.Join(
+			durable.WriteJSON(tmp, specFile, spec), durable.WriteJSON(tmp, pidFile, pids), durable.WriteJSON(tmp, saidFile, said),
+			durable.WriteJSON(tmp, exitFile, exit))
+	})
 }
 
 // EmptyTemp deletes what the program left in its temporary directory.

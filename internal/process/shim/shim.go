@@ -18,6 +18,7 @@ import (
 	"orch/internal/process/contact"
 	"orch/internal/process/redact"
 	"orch/internal/process/runlog"
+	"orch/internal/transcript"
 )
 
 const (
@@ -54,6 +55,7 @@ type shim struct {
 	timer   *bootTimer
 	ends    *deadlines
 	limited bool
+	said    transcript.Said
 	why     process.Why // empty until somebody wants the run to end
 	killAt  int64       // BootClock; set once it is being ended
 	saidAt  int64       // BootClock; when said.json was written last
@@ -147,11 +149,19 @@ func (s *shim) record(exit process.Exit) error {
 			return s.hold.EmptyTemp()
 		}
 		if s.hold.Gone() {
-			return err
+			return s.restore(exit)
 		}
 		_, _ = fmt.Fprintf(os.Stderr, "orch shim: %v\n", err)
 		<-time.After(pause)
 	}
+}
+
+// restore is record for a run whose directory was taken away. Where there is no place for run directories any more nobody looks
+// for a record either.
+func (s *shim) restore(exit process.Exit) error {
+	exit.LogLost = exit.LogBytes
+	exit.Error = "its run directory was lost, and its output with it"
+	return s.hold.Restore(s.spec, s.pids, s.said, exit)
 }
 
 func (s *shim) run(secret process.Bundle) error {
@@ -306,6 +316,7 @@ func (s *shim) finish(exit process.Exit) error {
 	err := errors.Join(s.endFamily(), s.program.drain())
 	said, spoke, closed := s.output.close()
 	if spoke {
+		s.said = said
 		closed = errors.Join(closed, s.hold.WriteSaid(said))
 	}
 	s.program.result(&exit)
