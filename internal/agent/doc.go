@@ -25,6 +25,8 @@
 //	dead              the shim left no record that can be read: what is left of the run is ended first, then it counts as
 //	                  crashed; as interrupted when it was of another boot; as what somebody had asked to end it for. When
 //	                  too many seem dead at once none is ended for a while (package verdict): looked at again later
+//	adrift            its directory is gone and its shim lives: followed by that, until it has left its record in a new one.
+//	                  With both gone the run is dead; with all run directories gone it is looked at again later
 //	foreign           its shim, of another pid namespace of this boot, is dead: interrupted once that namespace is gone,
 //	                  as in a restarted container; until then it may be at work there: looked at again later
 //	unknown           its lock can't be examined: looked at again later

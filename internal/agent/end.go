@@ -43,7 +43,10 @@ func (r *Runs) end(ctx context.Context, run Run, why process.Why) error {
 	killAt := process.BootClock() + int64(r.cfg.KillGrace+r.cfg.KillPatience)
 	on := grounds{asked: true}
 	for {
-		over, err := r.tryEnd(ctx, run, why)
+		over, err := r.tryEnd(ctx, run, why, &on)
+		if err == nil && !over && on.adrift != "" && process.BootClock() >= killAt {
+			break // what is left of it is ended below
+		}
 		if err == nil && !over && on.killed == "" && process.BootClock() >= killAt {
 			err = r.kill(ctx, run, why) // looked at again: it may have written its record just before
 			on.killed = why
@@ -71,9 +74,13 @@ func (r *Runs) kill(ctx context.Context, run Run, why process.Why) error {
 	return shim.Kill(ctx, why)
 }
 
-func (r *Runs) tryEnd(ctx context.Context, run Run, why process.Why) (over bool, err error) {
-	shim, err := process.OpenRun(r.dir(run.ID))
-	if errors.Is(err, process.ErrNoRun) && run.State == StateRunning {
+func (r *Runs) tryEnd(ctx context.Context, run Run, why process.Why, on *grounds) (over bool, err error) {
+	shim, adrift, err := r.finder().Open(run)
+	if !adrift.IsZero() {
+		on.adrift = why
+		return process.StopAdrift(ctx, adrift, min(againAfter, r.cfg.KillPatience))
+	}
+	if errors.Is(err, process.ErrNoRun) && (run.State == StateRunning || on.adrift != "") {
 		return true, nil // it was seen alive, and its directory is lost
 	}
 	if forbidden, err := process.Forbid(r.dir(run.ID)); err != nil || forbidden {

@@ -42,6 +42,11 @@ func (a *attempt) follow(ctx context.Context, run Run, shim *process.Run) (Resul
 	if err == nil && shim != nil {
 		err = a.wait(following, run, shim)
 	}
+	if errors.Is(err, process.ErrUnknown) {
+		if _, adrift, _ := a.finder().Open(run); !adrift.IsZero() { // its directory was lost a moment ago
+			return a.follow(ctx, run, nil)
+		}
+	}
 	switch {
 	case err == nil:
 	case errors.Is(err, queue.ErrCancelRequested):
@@ -119,8 +124,12 @@ func (a *attempt) takeUp(ctx context.Context, run Run, shim *process.Run) (*proc
 // taken looks for the shim for as long as it may still come.
 func (a *attempt) taken(ctx context.Context, run Run, shim *process.Run, left time.Duration) (*process.Run, error) {
 	if shim == nil {
+		var adrift process.Identity
 		var err error
-		shim, err = process.OpenRun(a.dir(run.ID))
+		shim, adrift, err = a.finder().Open(run)
+		if !adrift.IsZero() {
+			return nil, a.followAdrift(ctx, run, adrift)
+		}
 		if errors.Is(err, process.ErrNoRun) && left > 0 && run.State == StateIntended {
 			return nil, pause(ctx, notTakenPause)
 		}
@@ -142,6 +151,20 @@ func (a *attempt) taken(ctx context.Context, run Run, shim *process.Run, left ti
 		return nil, err
 	}
 	return shim, nil
+}
+
+// followAdrift waits for the end of a living shim whose directory is gone, and from time to time asks for another look: the
+// directory may be back, and at its end the shim leaves its record in a new one.
+func (a *attempt) followAdrift(ctx context.Context, run Run, shim process.Identity) error {
+	a.tellAdrift(ctx, run, shim)
+	a.lease.SetPhase(phaseFollowing)
+	_ = process.Wake(shim) // nobody else would end its run in time
+	ctx, cancel := context.WithTimeoutCause(ctx, a.cfg.ListenEvery, errAgain)
+	defer cancel()
+	if err := process.WaitGone(ctx, shim); err != nil {
+		return err
+	}
+	return errAgain
 }
 
 // pause waits and then asks for another look.

@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -206,28 +204,6 @@ func TestKilledShim(t *testing.T) {
 	}
 	if again := b.execute(t, l, b.request("true")); again.RunID != run.ID || again.Outcome != outcome.Crashed {
 		t.Fatalf("%+v", again)
-	}
-}
-
-func TestLostDirectory(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	l := b.claim(t)
-	answers := b.executing(t, l, b.request(waiting))
-	run := b.running(t)
-	l.BeginStop()
-	<-answers
-	if err := l.Release(t.Context(), queue.Release{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(filepath.Join(b.dir, run.ID.String())); err != nil {
-		t.Fatal(err)
-	}
-	if res := b.execute(t, b.claim(t), b.request(waiting)); res.RunID != run.ID || res.Outcome != outcome.Crashed {
-		t.Fatalf("%+v", res)
-	}
-	if v := process.Probe(b.identity(t, run)); v != process.Dead {
-		t.Fatalf("agent is %s", v)
 	}
 }
 

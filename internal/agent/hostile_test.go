@@ -41,7 +41,7 @@ func TestStoppedShimOfARunThatWasGivenUpIsWoken(t *testing.T) {
 	})
 }
 
-// Whatever a program does to be found no more, the shim is its parent.
+// Whatever a program does to be found no more, the shim is its parent, and is found itself.
 func TestProgramThatDeletesItsRunDirectoryAndItsMarkIsEnded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -68,11 +68,11 @@ func TestProgramThatDeletesItsRunDirectoryAndItsMarkIsEnded(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("a run without its directory came to a good end")
 	}
-	if err := b.runs.NoteDead(bound(t), run.ID); err != nil {
+	if err := b.runs.End(bound(t), run.ID, process.WhyCeiling); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.list(t)[0]; got.State != StateFinished {
-		t.Fatalf("run is %s", got.State)
+	if got := b.list(t)[0]; got.State != StateFinished || *got.Outcome != outcome.Timeout {
+		t.Fatalf("run is %s, %v", got.State, got.Outcome)
 	}
 	for _, id := range []process.Identity{b.identity(t, run), shim} {
 		if v := process.Probe(id); v != process.Dead {

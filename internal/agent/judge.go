@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -27,6 +28,8 @@ type grounds struct {
 	looked, asked bool
 	// killed is the reason of a run whose shim was killed since it didn't end the run.
 	killed process.Why
+	// adrift is the reason of a run whose shim ended it without having been told why, as its directory was gone.
+	adrift process.Why
 }
 
 // judge says what a run that is over has come to. Whatever a dead shim left is ended before. ErrMassDeath and
@@ -36,9 +39,9 @@ func (r *Runs) judge(ctx context.Context, run Run, on grounds) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	shim, err := process.OpenRun(r.dir(run.ID))
-	if errors.Is(err, process.ErrNoRun) {
-		exit, err := r.lost(ctx, run, on)
+	shim, adrift, err := r.finder().Open(run)
+	if errors.Is(err, process.ErrNoRun) || !adrift.IsZero() {
+		exit, err := r.lost(ctx, run, adrift, on)
 		if err != nil {
 			return Result{}, err
 		}
@@ -53,6 +56,9 @@ func (r *Runs) judge(ctx context.Context, run Run, on grounds) (Result, error) {
 	}
 	if err != nil {
 		return Result{}, err
+	}
+	if on.adrift != "" && exit.Why == process.WhyInterrupted {
+		exit.Why = on.adrift
 	}
 	return result(run, exit, shim, before)
 }
@@ -109,15 +115,24 @@ func (r *Runs) over(ctx context.Context, id uuid.UUID, at process.Identity, on g
 	}
 }
 
-// lost is the end of a run whose directory is gone. After a power cut that may be one that was just made.
-func (r *Runs) lost(ctx context.Context, run Run, on grounds) (process.Exit, error) {
-	if err := r.finder().There(); err != nil {
-		return process.Exit{}, err
+// lost is the end of a run whose directory is gone. After a power cut that may be one that was just made. As long as its shim
+// lives, it hasn't come to one, unless somebody wants it to.
+func (r *Runs) lost(ctx context.Context, run Run, adrift process.Identity, on grounds) (process.Exit, error) {
+	exit, shim := process.Exit{Why: process.WhyShimDead, Error: "run directory is lost"}, adrift.PID
+	switch {
+	case adrift.IsZero():
+		if err := r.finder().There(); err != nil {
+			return process.Exit{}, err
+		}
+		if err := r.over(ctx, run.ID, sight.Starter(run), on); err != nil {
+			return process.Exit{}, err
+		}
+	case !on.asked:
+		return process.Exit{}, fmt.Errorf("%w: its directory is lost, its shim lives", process.ErrUnknown)
 	}
-	if err := r.over(ctx, run.ID, sight.Starter(run), on); err != nil {
-		return process.Exit{}, err
+	if on.adrift != "" {
+		exit.Why = on.adrift
 	}
-	exit, shim := process.Exit{Why: process.WhyShimDead, Error: "run directory is lost"}, 0
 	if !r.finder().Here(sight.Starter(run)) {
 		exit = interrupted()
 	} else if run.ShimPID != nil {

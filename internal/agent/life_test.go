@@ -444,36 +444,6 @@ func TestMissingDirectoriesOfManyRunsEndNobody(t *testing.T) {
 	b.recoveredTimes(t, 1, agents)
 }
 
-// Such as a disk that isn't mounted for a moment: the runs are too few to be a mass death.
-func TestLostPlaceOfAllDirectoriesEndsNobody(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	run := b.left(t)
-	away := b.dir + ".away"
-	if err := os.Rename(b.dir, away); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		_ = b.runs.Recover(bound(t)) // which tells of it
-		if sight := b.seem(t, run.ID)[run.ID]; sight.Process != process.Unknown {
-			t.Errorf("the run seems %s", sight.Process)
-		}
-	}
-	_, err := b.runs.Execute(bound(t), b.claim(t), b.request(waiting).request())
-	if _, ok := errors.AsType[*queue.SnoozeError](err); !ok {
-		t.Error(err)
-	}
-	if err := os.Rename(away, b.dir); err != nil {
-		t.Fatal(err)
-	}
-	if v := process.Probe(b.identity(t, run)); v != process.Alive {
-		t.Errorf("agent is %s", v)
-	}
-	if got := b.list(t)[0]; got.State != StateRunning {
-		t.Errorf("run is %s", got.State)
-	}
-}
-
 func TestMassDeathIsClearedAwaySlowly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -148,7 +148,10 @@ func (r *Runs) look(ctx context.Context) ([]Run, map[uuid.UUID]process.State, er
 	finder := r.finder()
 	states := make(map[uuid.UUID]process.State, len(runs))
 	for _, run := range runs {
-		states[run.ID] = finder.Of(run)
+		st := finder.Of(run)
+		if states[run.ID] = st; st.Adrift {
+			r.tellAdrift(ctx, run, st.PIDs.Shim)
+		}
 	}
 	seen := r.breaker.Look(time.Now(), states)
 	switch {
@@ -159,6 +162,18 @@ func (r *Runs) look(ctx context.Context) ([]Run, map[uuid.UUID]process.State, er
 		r.log.InfoContext(ctx, "runs are believed again", slog.Int("dead", seen.Dead), slog.Int("runs", seen.All))
 	}
 	return runs, states, nil
+}
+
+// tellAdrift says once of a run that it goes on although its directory is gone.
+func (r *Runs) tellAdrift(ctx context.Context, run Run, shim process.Identity) {
+	r.adriftMu.Lock()
+	defer r.adriftMu.Unlock()
+	if r.toldAdrift[run.ID] {
+		return
+	}
+	r.toldAdrift[run.ID] = true
+	r.log.WarnContext(ctx, "run directory is lost, the run goes on: what it printed is lost, how it ends isn't",
+		slog.String("run_id", run.ID.String()), slog.Int64("task_id", run.TaskID), slog.Int("shim_pid", shim.PID))
 }
 
 func (r *Runs) finder() sight.Finder {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -117,6 +118,9 @@ type Runs struct {
 	shims   launch.Shims
 	launch  launch.Config
 	breaker verdict.Breaker
+
+	adriftMu   sync.Mutex
+	toldAdrift map[uuid.UUID]bool // it was told of these that they are: few in the life of a process
 }
 
 // New checks the configuration.
@@ -150,7 +154,7 @@ func New(cfg Config) (*Runs, error) {
 	})
 	return &Runs{
 		Reader: store.Reader, cfg: cfg, ledger: store, log: cfg.Logger, breaker: verdict.Breaker{Every: cfg.LookEvery},
-		launch: launch.Config{
+		toldAdrift: map[uuid.UUID]bool{}, launch: launch.Config{
 			Shim: cfg.Shim, HomesDir: cfg.HomesDir, Environ: cfg.Environ, Secrets: cfg.Secrets, KillGrace: cfg.KillGrace,
 			OrphanGrace: cfg.OrphanGrace, OrphanPatience: cfg.OrphanPatience, LogCap: cfg.LogCap, StartWithin: cfg.StartWithin,
 			PortBase: cfg.PortBase, PortsPerRun: cfg.PortsPerRun,

@@ -58,6 +58,11 @@
 // Several containers may share a root. A foreign run is dead once its namespace has ended, whose first process takes all
 // others along, as when a container was restarted. The run directory doesn't tell whether it has: the caller may know.
 //
+// A run directory that is gone says nothing about its run, since a directory can be deleted or moved and a disk be away. The shim
+// is then found by its process ([ShimOf]), and as long as it lives so does the run: it is adrift. It can be asked to end but not be
+// told why ([StopAdrift]). When it ends it leaves its record in a new directory: its output is lost with the old one, but
+// neither how it ended nor what it said of itself. A run is over that has lost both, directory and shim.
+//
 // A shim that doesn't answer, because it was stopped or is stuck, holds the lock and so its run lives. [Run.Kill] wakes
 // it, or ends it and what it leaves; the reason then stands in the file stop alone.
 //

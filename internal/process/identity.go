@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,12 @@ type Identity struct {
 
 // IsZero reports whether no process is named.
 func (id Identity) IsZero() bool { return id == Identity{} }
+
+// Started is when the process was started, in nanoseconds of CLOCK_BOOTTIME.
+func (id Identity) Started() int64 {
+	const perSecond = 100 // clock ticks, on every machine that Go knows
+	return id.StartedAt * int64(time.Second/perSecond)
+}
 
 // named reports whether it can be a process's.
 func (id Identity) named() bool { return id.PID > 0 && id.PID <= math.MaxInt32 && id.BootID != "" }

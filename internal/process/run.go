@@ -57,6 +57,8 @@ type State struct {
 	// Interrupted is set when a run without a shim was of another boot, with which it has ended, or of another pid
 	// namespace: if that has ended, so has the run.
 	Interrupted bool
+	// Adrift is set when the run directory is gone and the run's shim itself was seen to live: see [ShimOf].
+	Adrift bool
 	// Doubt is why the run is unknown.
 	Doubt error
 	// pidsLost and exitLost say that pid.json or exit.json is there but holds something else.
@@ -96,9 +98,11 @@ func OpenRun(dir string) (*Run, error) {
 	if ok || garbled {
 		return r, nil
 	}
-	// One that was forbidden before it was made holds no spec.
+	// One that was forbidden before it was made holds no spec, and one that somebody has emptied nothing but its record.
 	if _, err := os.Stat(filepath.Join(dir, runlock.Name)); errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("open run: %w", ErrNoRun)
+		if recorded, err := Recorded(dir); err != nil || !recorded {
+			return nil, errors.Join(fmt.Errorf("open run: %w", ErrNoRun), err)
+		}
 	}
 	return r, nil
 }

@@ -1,9 +1,15 @@
 package reaper_test
 
 import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"orch/internal/process"
+	"orch/internal/process/runtest"
 	"orch/internal/reaper"
 )
 
@@ -48,4 +54,46 @@ func TestLivingAgentIsNeverReapedHoweverOftenItsMonitorDies(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 	w.is("runs", "1", `select count(*)::text from runs`)
+}
+
+// Its directory is deleted while it works. Nothing of it is lost but its output: it ends by itself, or at its ceiling.
+func TestLivingAgentOutlivesItsDirectory(t *testing.T) {
+	t.Parallel()
+	for name, past := range map[string]bool{"ends by itself": false, "goes on past its ceiling": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			j := w.agentJob(w.worker())
+			st, err := j.shim.State()
+			if err = errors.Join(err, os.RemoveAll(filepath.Join(w.dir, j.run.String()))); err != nil {
+				t.Fatal(err)
+			}
+			r := w.reaper()
+			w.tick(r, 10)
+			w.jobIs(j.id, "running attempt 1 recoveries 0 pinned")
+			w.runIs(j.run, "running")
+			if v := process.Probe(st.PIDs.Agent); v != process.Alive {
+				t.Fatalf("the agent is %s", v)
+			}
+			if s := r.Snapshot(); s.Suspects != 0 || s.LastError != "" {
+				t.Errorf("%+v", s)
+			}
+			if !past {
+				if err := os.WriteFile(filepath.Join(j.work, "go"), []byte("go\n"), 0); err != nil {
+					t.Fatal(err)
+				}
+				if err := process.WaitGone(runtest.Bound(t), st.PIDs.Shim); err != nil {
+					t.Fatal(err)
+				}
+				w.tick(r, 1)
+				w.runIs(j.run, "finished agent_failed")
+				return
+			}
+			w.tick(w.reaper(func(c *reaper.Config) { c.Ceiling = func(context.Context) time.Duration { return time.Nanosecond } }), 1)
+			w.runIs(j.run, "finished timeout")
+			if v := process.Probe(st.PIDs.Agent); v != process.Dead {
+				t.Errorf("the agent is %s", v)
+			}
+		})
+	}
 }

@@ -43,11 +43,14 @@ func (f Finder) Of(run ledger.Run) process.State {
 	return st
 }
 
-// Look is Of with the error. A run that was seen alive and whose directory is lost is dead, or foreign; with all directories gone
-// nothing can be said.
+// Look is Of with the error. One look at a directory that is gone says nothing about the run: it lives as long as its shim does,
+// which is found without it. A run that was seen alive and has lost both is dead, or foreign; with all directories gone nothing
+// can be said.
 func (f Finder) Look(run ledger.Run) (process.State, error) {
-	shim, err := process.OpenRun(f.Path(run.ID))
+	shim, adrift, err := f.Open(run)
 	switch {
+	case !adrift.IsZero():
+		return process.State{Status: process.StatusAlive, PIDs: process.PIDs{Shim: adrift}, Adrift: true}, nil
 	case errors.Is(err, process.ErrNoRun) && run.State == ledger.StateIntended:
 		return process.State{Status: process.StatusPending}, nil
 	case errors.Is(err, process.ErrNoRun):
@@ -56,9 +59,28 @@ func (f Finder) Look(run ledger.Run) (process.State, error) {
 		}
 		return f.lost(Starter(run)), nil
 	case err != nil:
-		return process.State{}, err //nolint:wrapcheck // it says what it is
+		return process.State{}, err
 	}
-	return shim.State() //nolint:wrapcheck // as above
+	return shim.State() //nolint:wrapcheck // it says what it is
+}
+
+// Open opens the directory of a run. Where there is none, adrift is the run's shim if it lives here all the same, and the error
+// is nil then; else it is process.ErrNoRun.
+func (f Finder) Open(run ledger.Run) (dir *process.Run, adrift process.Identity, err error) {
+	path := f.Path(run.ID)
+	dir, err = process.OpenRun(path)
+	if !errors.Is(err, process.ErrNoRun) || !f.Here(Starter(run)) {
+		return dir, process.Identity{}, err //nolint:wrapcheck // it says what it is
+	}
+	noted := 0
+	if run.ShimPID != nil {
+		noted = *run.ShimPID
+	}
+	if adrift, err = process.ShimOf(path, noted); err != nil || !adrift.IsZero() {
+		return nil, adrift, err //nolint:wrapcheck // as above
+	}
+	dir, err = process.OpenRun(path)    // it may have left its record in a new one just before
+	return dir, process.Identity{}, err //nolint:wrapcheck // as above
 }
 
 // There is nil when there is a place for run directories: a disk that is away has lost no run.

@@ -78,6 +78,8 @@ func (f Finder) With(s Sight, st process.State) Sight {
 	if shim, err := process.OpenRun(f.Path(s.Run.ID)); err == nil {
 		s.Timeout = shim.Spec().Timeout
 		s.RunningFor = f.atMost(s, shim.Spec().Contact)
+	} else if st.Adrift {
+		s.RunningFor = f.atMost(s, st.PIDs.Shim.Started())
 	}
 	return s
 }

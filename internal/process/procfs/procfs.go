@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -111,12 +112,21 @@ func Descendants(all []Stat, pid int) []Stat {
 }
 
 // HasEnv reports whether the environment that a process was started with has the entry NAME=value.
-func HasEnv(pid int, entry string) bool { return lists(pid, "environ", entry) }
+func HasEnv(pid int, entry string) bool {
+	return lists(pid, "environ", func(one string) bool { return one == entry })
+}
 
 // HasArg reports whether a process was started with an argument.
-func HasArg(pid int, arg string) bool { return lists(pid, "cmdline", arg) }
+func HasArg(pid int, arg string) bool {
+	return lists(pid, "cmdline", func(one string) bool { return one == arg })
+}
 
-func lists(pid int, name, want string) bool {
+// HasPath reports whether a process was started with the path of something of that name as an argument.
+func HasPath(pid int, name string) bool {
+	return lists(pid, "cmdline", func(one string) bool { return filepath.Base(one) == name })
+}
+
+func lists(pid int, name string, wanted func(string) bool) bool {
 	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/" + name)
 	if err != nil {
 		return false
@@ -127,7 +137,7 @@ func lists(pid int, name, want string) bool {
 		return false
 	}
 	for one := range bytes.SplitSeq(all, []byte{0}) {
-		if string(one) == want {
+		if wanted(string(one)) {
 			return true
 		}
 	}
