@@ -162,11 +162,15 @@ func (s *server) runSystem(ctx context.Context, ready func()) error {
 		}
 		s.metrics.Store(m)
 	}
-	if !s.cfg.Reaper.Enabled { // what is dead at the start is given back all the same, before the worker claims (ORCH-065 §5)
-		_ = sys.reaper.FirstTick(ctx) // it logs what it couldn't do
+	made := func() {
+		s.system.Store(sys)
+		ready()
 	}
-	s.system.Store(sys)
-	ready()
+	if s.cfg.Reaper.Enabled {
+		made()
+	} else { // what is dead at the start is given back all the same, before the worker claims (ORCH-065 §5)
+		sys.reaper.Release(ctx, made)
+	}
 	<-ctx.Done()
 	return nil
 }

@@ -53,7 +53,8 @@
 //
 // # Ticks
 //
-// [Reaper.FirstTick] is all that a worker's first claim waits for: it acts on dead processes only, and ends nothing. All other
+// [Reaper.FirstTick] is all that a worker's first claim waits for: it acts on dead processes only, and ends nothing. With the
+// reaper switched off it is all that there is ([Reaper.Release]): repeated until it was done once, then never again. All other
 // parts come with each [Reaper.Tick]: the jobs by pages, what ends take time, ends of runs that nobody watches, hosts, merge
 // leases. Each part, and in it each job, is guarded: neither a panic nor an error with one keeps the others waiting. An error is an outcome,
 // named once per change, and tried again at the next tick.

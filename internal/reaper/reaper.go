@@ -58,7 +58,7 @@ type Config struct {
 	Runs   Runs
 	Self   process.Identity
 	RootID uuid.UUID
-	// Off means that the reaper is switched off: FirstTick then keeps to this data root, and is all that is to be called.
+	// Off means that the reaper is switched off: a first tick then keeps to this data root, and Release is all that is to be called.
 	Off       bool
 	Interval  time.Duration // between ticks; default 60 s
 	DeadTicks int           // in a row; default and least 2
@@ -122,6 +122,8 @@ const (
 	defaultDeadTicks = 2
 	defaultFresh     = time.Minute
 	defaultGrace     = time.Minute
+	// releaseEvery is the longest pause between the first ticks of a reaper that is switched off: others wait for it.
+	releaseEvery = 5 * time.Second
 )
 
 // New makes a Reaper that has seen nothing yet.
@@ -162,12 +164,13 @@ const (
 
 // Run does the first tick, is ready, and goes on tick by tick until ctx is done.
 func (r *Reaper) Run(ctx context.Context, ready func()) error {
-	_ = r.firstTick(ctx, r.cfg.Beat) // told, and tried again by the next tick
-	ready()
 	if r.cfg.Off {
+		r.Release(ctx, ready)
 		<-ctx.Done()
 		return nil
 	}
+	_ = r.firstTick(ctx, r.cfg.Beat) // told, and tried again by the next tick
+	ready()
 	ticker := time.NewTicker(r.cfg.Interval)
 	defer ticker.Stop()
 	for {
@@ -177,6 +180,28 @@ func (r *Reaper) Run(ctx context.Context, ready func()) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+		}
+	}
+}
+
+// Release is all that a reaper does that is switched off: a first tick, until one has come to its end without an error, and then
+// never again. A worker's first claim waits for ready, which waits for a database that is away but for nothing else: one row
+// that somebody has locked keeps nobody from working.
+func (r *Reaper) Release(ctx context.Context, ready func()) {
+	told := false
+	for {
+		err := r.firstTick(ctx, r.cfg.Beat)
+		if !told && !db.Unreachable(err) {
+			told = true
+			ready()
+		}
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(min(r.cfg.Interval, releaseEvery)):
 		}
 	}
 }

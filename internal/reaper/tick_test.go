@@ -65,31 +65,6 @@ func TestFirstTickTouchesOnlyJobsOfDeadProcesses(t *testing.T) {
 	w.is("workers that are noted as gone", "3", `select count(*)::text from workers where stopped_at is not null`)
 }
 
-func TestSwitchedOffItReleasesOnceAtTheStart(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	other := w.otherRoot()
-	own := w.plain(w.worker(dead(t))).Job().ID
-	others := w.plain(w.worker(dead(t), func(worker *queue.Worker) { worker.RootID = other })).Job().ID
-	r := w.reaper(func(c *reaper.Config) {
-		c.Off, c.Recover = true, func(context.Context) error { t.Error("it ticks"); return nil }
-	})
-	ctx, stop := context.WithCancelCause(t.Context())
-	ready := make(chan struct{})
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx, func() { close(ready) }) }()
-	<-ready
-	w.jobIs(own, "queued attempt 0 recoveries 1")
-	w.jobIs(others, "running attempt 1 recoveries 0")
-	stop(nil)
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if s := r.Snapshot(); s.Enabled || !s.LastRun.IsZero() {
-		t.Errorf("%+v", s)
-	}
-}
-
 func TestRunIsReadyAfterTheFirstTickAndTicksUntilItsEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
