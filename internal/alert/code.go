@@ -5,7 +5,11 @@ import (
 	"strings"
 )
 
-const codeNeedsInput = "needs_input"
+const (
+	codeNeedsInput = "needs_input"
+	codeAuth       = "auth"
+	codeNotFound   = "not_found"
+)
 
 // Meaning is a code in a sentence; "" for one that isn't known here, which is shown as it is.
 func Meaning(code string) string { return known()[code].meaning }
@@ -13,13 +17,13 @@ func Meaning(code string) string { return known()[code].meaning }
 // MeaningOfPause is the code of an agent's pause in a sentence whose subject is the agent.
 func MeaningOfPause(code string) string {
 	switch code {
-	case "auth":
+	case codeAuth:
 		return "it isn't signed in, or its key is refused"
 	case "quota":
 		return "its quota is used up"
 	case "rate_limited":
 		return "it is asked to slow down"
-	case "not_found":
+	case codeNotFound:
 		return "its program isn't there"
 	default:
 		return cmp.Or(Meaning(code), strings.ReplaceAll(code, "_", " "))
@@ -56,12 +60,12 @@ func known() map[string]said {
 		"setup_failed":  {"the set-up of its workspace fails", "see the setup command in orch.yaml"},
 		"timeout":       {"its agent didn't come to an end in time, and no attempt is left", ""},
 		"stalled":       {"its agent fell silent, and no attempt is left", ""},
-		"auth":          {"its agent isn't signed in, or its key is refused", agents},
+		codeAuth:        {"its agent isn't signed in, or its key is refused", agents},
 		"quota":         {"the quota of its agent is used up", ""},
 		"rate_limited":  {"its agent is asked to slow down", ""},
 		"killed":        {"its agent was killed, and no attempt is left", "see the memory of its host"},
 		"crashed":       {"its agent or what watched it died, and no attempt is left", "see the memory of its host"},
-		"not_found":     {"the program of its agent isn't there", "install it, or correct the agent's command in orch.yaml, and resume the agent as `orch agent list` says"},
+		codeNotFound:    {"the program of its agent isn't there", "install it, or correct the agent's command in orch.yaml, and resume the agent as `orch agent list` says"},
 		"agent_unknown": {"orch.yaml has no agent of that name", "define the agent in orch.yaml"},
 		"agent_command": {"the command of its agent can't be used", "correct the agent in orch.yaml"},
 		"agent_home":    {"the home of its agent can't be made ready", "correct the agent's home in orch.yaml"},

@@ -11,6 +11,18 @@
 // lasts, or happens again and again, has a Quiet too: it isn't told again within that, whichever process meets it. The
 // table alerts_told remembers.
 //
+// # Many causes, few messages
+//
+// Each cause is a job, but a message may tell many. The first three of a kind and code are told by themselves, at once. Then a
+// person knows, and the others wait (alert_sum) for a sum: five minutes after those, and then one every half hour as long as there
+// is something to tell. What was told when is in alerts_told, by the database's clock, for all processes alike.
+//
+// A sum is the turn of one job. It gathers those that wait, sends, and ends their jobs together with its own, in one
+// transaction under its lease. Until that is committed all of them stay queued, so that whatever dies in between has them told
+// again; and since one job of a channel runs at a time, nobody else tells them meanwhile. What has no room in a sum, as when each is
+// to be named, waits for the next one, which follows at once. The same way an agent that isn't signed in, or isn't there, is one
+// message with the tasks that it has stopped.
+//
 // # What is in it
 //
 // Names, numbers, codes and sentences of orch's own; never a title, a prompt, or the text of an error, which may hold

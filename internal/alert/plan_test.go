@@ -19,13 +19,15 @@ func TestLooksAtAlertsReadNoOtherJobs(t *testing.T) {
 		`analyze jobs`,
 		`insert into jobs (kind, lane, max_attempts) select 'stage', 'agents', 3 from generate_series(1, 20000)`,
 		`insert into jobs (kind, lane, max_attempts) select 'jobs.prune', 'system', 3 from generate_series(1, 10000)`,
+		`update jobs set args = '{"kind":"task_blocked","code":"auth"}', phase = 'alert_sum' where kind = 'alert.telegram'`,
 	} {
 		if _, err := pool.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, sql := range []string{pendingSQL, dueSQL} {
-		rows, err := pool.Query(t.Context(), `explain (analyze, costs off) `+sql, o.args())
+	turn := &Turn{channel: "telegram", alert: Alert{Kind: TaskBlocked, Code: "auth"}}
+	for sql, args := range map[string]pgx.NamedArgs{pendingSQL: o.args(), dueSQL: o.args(), rateSQL: turn.rateArgs(), gatherSQL: turn.args(TaskBlocked)} {
+		rows, err := pool.Query(t.Context(), `explain (analyze, costs off) `+sql, args)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -139,9 +139,9 @@ func (a Alert) todoTask() []string {
 
 func pausedHint(code string) string {
 	switch code {
-	case "auth":
+	case codeAuth:
 		return "Sign it in, or give it a key that is good, then: "
-	case "not_found":
+	case codeNotFound:
 		return "Install its program, or correct its command in orch.yaml, then: "
 	default:
 		return "It goes on by itself at that time; sooner with "

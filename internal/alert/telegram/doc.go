@@ -10,6 +10,8 @@
 //	5xx, no answer          another attempt after a back-off, some thirty of them in six hours
 //	400, 401, 403, 404      nothing is sent until a person has changed something: the alert is dropped
 //
+// What a sum meets is met by the one job whose turn it is: the others that it would have told have turns of their own.
+//
 // A dropped alert is a line in the log that says what to do, and GET /queue says failing until one gets through.
 //
 // The token is part of the address of each request, and so of what net/http says went wrong. No error of this package has

@@ -2,9 +2,7 @@ package telegram
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -56,12 +54,19 @@ func NewHandler(cfg HandlerConfig) *Handler {
 // Run implements worker.Handler.
 func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
 	job := l.Job()
-	var a alert.Alert
-	if err := json.Unmarshal(job.Args, &a); err != nil { // not Decode: a newer orch may say more than this one knows
-		return queue.Terminal(queue.CodeBadArgs, fmt.Errorf("decode an alert: %w", err))
+	turn, err := alert.NewTurn(l, Channel)
+	if err != nil {
+		return err
 	}
 	if wait := h.holds(job.ID); wait > 0 {
 		return &queue.SnoozeError{After: wait, WaitingFor: CodeTooMany}
+	}
+	wait, err := turn.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	if wait > 0 {
+		return &queue.SnoozeError{After: wait, WaitingFor: alert.WaitingForSum}
 	}
 	timer := time.NewTimer(h.spacing)
 	defer timer.Stop()
@@ -72,18 +77,32 @@ func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	err := h.sender.Send(ctx, a)
+	return h.send(ctx, l, turn)
+}
+
+// send sends what a turn tells. That it can't be noted how an alert went is no reason to send it again, unless others went with
+// it, whose jobs wait for that.
+func (h *Handler) send(ctx context.Context, l *queue.Lease, turn *alert.Turn) error {
+	text, err := turn.Text(ctx)
+	if err != nil {
+		return err
+	}
+	err = h.sender.SendText(ctx, text)
 	var refused *Error
 	if err != nil && !errors.As(err, &refused) {
 		return err
 	}
 	if refused == nil {
 		h.hold(held{})
-		h.note(ctx, l, "")
-		return nil
+		err := turn.Told(ctx)
+		if err != nil && turn.Alone() {
+			h.unnoted(ctx, l, err)
+			return nil
+		}
+		return err
 	}
 	h.note(ctx, l, refused.Code)
-	return h.failed(ctx, job, a, refused)
+	return h.failed(ctx, l.Job(), turn.Alert(), refused)
 }
 
 // holds says for how long the chat wants to hear nothing of a job: in a crowd of alerts each would be refused by itself, which
@@ -116,11 +135,15 @@ func (h *Handler) failed(ctx context.Context, job queue.Job, a alert.Alert, refu
 	return &queue.Failure{Code: refused.Code, Message: hint(refused.Code), Terminal: refused.Final}
 }
 
-// note keeps how the message went. That it can't is no reason to send it again.
+// note keeps why the message didn't get through.
 func (h *Handler) note(ctx context.Context, l *queue.Lease, code string) {
 	if err := alert.NoteSent(ctx, l, Channel, code); err != nil {
-		h.log.DebugContext(ctx, "how an alert went isn't noted", slog.Int64("job_id", l.Job().ID), slog.Any("error", err))
+		h.unnoted(ctx, l, err)
 	}
+}
+
+func (h *Handler) unnoted(ctx context.Context, l *queue.Lease, err error) {
+	h.log.DebugContext(ctx, "how an alert went isn't noted", slog.Int64("job_id", l.Job().ID), slog.Any("error", err))
 }
 
 // hint is what a person does about a code.

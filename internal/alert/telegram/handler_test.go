@@ -268,7 +268,9 @@ func TestOneMessageASecondOverManyWorkers(t *testing.T) {
 	b := newBench(t)
 	const messages, spacing = 6, 100 * time.Millisecond
 	for n := range messages {
-		b.tell(key(n + 1))
+		a := key(n + 1)
+		a.Code = a.Key // each for a reason of its own
+		b.tell(a)
 	}
 	for range 3 {
 		b.work(spacing)

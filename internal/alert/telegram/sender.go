@@ -94,11 +94,16 @@ func New(cfg Config) (*Sender, error) {
 
 // Send sends an alert once, at once. Its error is an *Error, or the cause of ctx's end.
 func (s *Sender) Send(ctx context.Context, a alert.Alert) error {
+	return s.SendText(ctx, a.Text(alert.MaxText))
+}
+
+// SendText is Send of a message that has no more than 4096 units of UTF-16.
+func (s *Sender) SendText(ctx context.Context, text string) error {
 	sending, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	off := true
 	_, err := s.bot.SendMessage(sending, &bot.SendMessageParams{
-		ChatID: s.chat, Text: escape(s.redact(a.Text(alert.MaxText))), ParseMode: models.ParseModeMarkdown,
+		ChatID: s.chat, Text: escape(s.redact(text)), ParseMode: models.ParseModeMarkdown,
 		LinkPreviewOptions: &models.LinkPreviewOptions{IsDisabled: &off},
 	})
 	if err == nil {
