@@ -205,7 +205,9 @@ func (s *system) wireWorker(ctx context.Context, opts Options, beat func(service
 	}
 	handlers := map[string]worker.Handler{
 		task.KindStage: stages, task.KindMerge: landing, task.KindRetire: s.places.Retiring(retire),
-		prune.Kind: prune.New(prune.Config{Queue: s.queue, After: cfg.Worker.PruneAfter.Duration(), Logger: log}),
+		prune.Kind: prune.New(prune.Config{
+			Queue: s.queue, After: cfg.Worker.PruneAfter.Duration(), Failed: []string{telegram.Kind}, Logger: log,
+		}),
 	}
 	lanes := map[string]string{
 		task.KindStage: task.LaneAgents, task.KindMerge: task.LaneMerge, task.KindRetire: task.LaneSystem, prune.Kind: task.LaneSystem,

@@ -1,6 +1,6 @@
 // Package prune deletes jobs that ended long ago, and rows of workers that are long gone, as a job of the queue itself.
 //
-// Only succeeded and cancelled jobs go: a failed one waits for a person. The totals of the queue are counters of their
+// Only succeeded and cancelled jobs go: a failed one waits for a person, unless it is of a kind that nobody misses by then. The totals of the queue are counters of their
 // own and stay. Each batch is a transaction under the job's lease, with what was deleted so far as the job's progress in
 // it: a prune that is stopped, or whose worker dies, goes on where it was.
 //
@@ -10,8 +10,10 @@ package prune
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,6 +40,7 @@ type Config struct {
 	Queue  *queue.Queue
 	After  time.Duration // since the end of a job, or of a worker; default 7 days
 	Batch  int           // jobs, or workers, in one transaction; default 1000
+	Failed []string      // kinds of which failed jobs go, too
 	Logger *slog.Logger  // nil = silent
 }
 
@@ -74,7 +77,7 @@ func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
 		}
 		if n < int64(h.cfg.Batch) {
 			h.report(ctx, done)
-			return h.workers(ctx, l)
+			return errors.Join(h.failed(ctx, l), h.workers(ctx, l))
 		}
 		select {
 		case <-l.Stopping():
@@ -145,17 +148,50 @@ delete from workers where id = any(array(
 
 // workers deletes the rows of workers that are long gone.
 func (h *Handler) workers(ctx context.Context, l *queue.Lease) error {
-	for n := int64(h.cfg.Batch); n == int64(h.cfg.Batch) && ctx.Err() == nil; {
+	if _, err := h.all(ctx, l, goneSQL, nil); err != nil {
+		return fmt.Errorf("prune workers: %w", err)
+	}
+	return context.Cause(ctx)
+}
+
+// failedSQL goes by the index of failed jobs, of which there are few of a kind.
+const failedSQL = `
+delete from jobs where id = any(array(
+	select id from jobs where state = 'failed' and lane = '` + lane + `' and kind = any(@kinds)
+	  and finished_at < now() - make_interval(secs => @after)
+	limit @batch
+	for update skip locked))`
+
+// failed deletes failed jobs of the kinds that nobody misses.
+func (h *Handler) failed(ctx context.Context, l *queue.Lease) error {
+	if len(h.cfg.Failed) == 0 {
+		return nil
+	}
+	n, err := h.all(ctx, l, failedSQL, pgx.NamedArgs{"kinds": h.cfg.Failed})
+	if n > 0 {
+		h.cfg.Logger.WarnContext(ctx, "failed jobs pruned", slog.Int64("deleted", n), slog.Any("kinds", h.cfg.Failed), slog.Duration("after", h.cfg.After))
+	}
+	if err != nil {
+		return fmt.Errorf("prune failed jobs: %w", err)
+	}
+	return nil
+}
+
+// all deletes batch by batch until one isn't full, and answers how many rows that were.
+func (h *Handler) all(ctx context.Context, l *queue.Lease, sql string, args pgx.NamedArgs) (deleted int64, err error) {
+	with := pgx.NamedArgs{"after": h.cfg.After.Seconds(), "batch": h.cfg.Batch}
+	maps.Copy(with, args)
+	for n := int64(h.cfg.Batch); n == int64(h.cfg.Batch) && ctx.Err() == nil; deleted += n {
 		bounded, cancel := context.WithTimeout(ctx, h.cfg.Queue.QueryTimeout())
 		err := l.Tx(bounded, func(tx pgx.Tx) error {
-			tag, err := tx.Exec(bounded, goneSQL, pgx.NamedArgs{"after": h.cfg.After.Seconds(), "batch": h.cfg.Batch})
+			tag, err := tx.Exec(bounded, sql, with)
 			n = tag.RowsAffected()
 			return err
 		})
 		cancel()
 		if err != nil {
-			return fmt.Errorf("prune workers: %w", err)
+			return deleted, err
 		}
 	}
-	return context.Cause(ctx)
+	return deleted, nil
 }

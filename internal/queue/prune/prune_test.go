@@ -246,3 +246,24 @@ func TestAnyNumberOfWorkersRunOnePrune(t *testing.T) {
 	b.no(err)
 	equal(t, "singleton", len(more), 0)
 }
+
+// Of some kinds, such as alerts, a failed job of long ago is nothing that a person goes back to: its failure was told.
+func TestPruneDeletesFailedJobsOfKindsThatNobodyMisses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	insert := func(kind, lane, ago string, n int) {
+		b.exec(`insert into jobs (kind, lane, max_attempts, state, finished_at)
+			select $1, $2, 1, 'failed', now() - $3::interval from generate_series(1, $4::int)`, kind, lane, ago, n)
+	}
+	insert("alert.telegram", "system", "8 days", 25)
+	insert("alert.telegram", "system", "6 days", 3)
+	insert("retire", "system", "8 days", 2)
+	insert("stage", "agents", "8 days", 1)
+	var log strings.Builder
+	h := prune.New(prune.Config{Queue: b.q, Batch: 10, Failed: []string{"alert.telegram"}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	b.no(h.Run(t.Context(), b.running()))
+	equal(t, "left", b.text(`select string_agg(kind || ' ' || n, ', ' order by kind) from (select kind, count(*) as n from jobs where state = 'failed' group by kind) k`),
+		"alert.telegram 3, retire 2, stage 1")
+	equal(t, "told once", strings.Count(log.String(), "failed jobs pruned"), 1)
+	equal(t, "how many", strings.Contains(log.String(), "deleted=25"), true)
+}
