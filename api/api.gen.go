@@ -546,7 +546,9 @@ type QueueAlerts struct {
 	// LastError A code.
 	LastError *string `json:"last_error"`
 
-	// Pending Example: 0
+	// Pending Alerts that aren't told yet: those that wait to be summed up, and those of a channel that this server doesn't have, too.
+	//
+	// Example: 0
 	Pending int64 `json:"pending"`
 
 	// Status `ok`, `off` or `failing`.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,14 +17,17 @@ import (
 // Config is what an Outbox needs.
 type Config struct {
 	Pool     *pgxpool.Pool
-	Channels []string     // that alerts go to, such as telegram; none = they are logged only
-	Logger   *slog.Logger // nil = silent
+	Channels []string // that alerts go to, such as telegram; none = they are logged only
+	// Known are the channels that any orch may have. What waits for one that this orch hasn't is counted, and given up in the end.
+	Known  []string
+	Logger *slog.Logger // nil = silent
 }
 
 // Outbox makes alerts jobs. It is safe for concurrent use.
 type Outbox struct {
 	pool     *pgxpool.Pool
 	channels []string
+	absent   []string // known, and not among them
 	log      *slog.Logger
 }
 
@@ -32,7 +36,13 @@ func NewOutbox(cfg Config) *Outbox {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Outbox{pool: cfg.Pool, channels: cfg.Channels, log: cfg.Logger}
+	o := &Outbox{pool: cfg.Pool, channels: cfg.Channels, log: cfg.Logger}
+	for _, channel := range cfg.Known {
+		if !slices.Contains(cfg.Channels, channel) {
+			o.absent = append(o.absent, channel)
+		}
+	}
+	return o
 }
 
 // EnqueueTx tells of a, over each channel, when tx commits. Told before, within its Quiet or while that message waits, it

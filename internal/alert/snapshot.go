@@ -29,7 +29,7 @@ const ChannelNone = "none"
 type Snapshot struct {
 	Channel   string // names joined by a comma, or ChannelNone
 	Status    Status
-	Pending   int64  // messages that aren't sent yet
+	Pending   int64  // alerts that aren't told yet, those of a channel that this process hasn't too
 	LastError string // a code, while messages don't get through; else ""
 }
 
@@ -52,7 +52,7 @@ const (
 
 	// pendingSQL counts the one that runs by its key, which is its own.
 	pendingSQL = `
-select coalesce(sum(waits.n + runs.n), 0)::bigint from unnest(@kinds::text[]) as k (kind)
+select coalesce(sum(waits.n + runs.n), 0)::bigint from unnest(@all::text[]) as k (kind)
 cross join lateral (select count(*) as n from (select` + queued + inOrder + `@most) q) waits
 cross join lateral (select count(*) as n from jobs where concurrency_key = k.kind and worker_id is not null) runs`
 
@@ -67,19 +67,24 @@ cross join lateral (select run_at` + queued + ` and run_at < clock_timestamp()` 
 )
 
 func (o *Outbox) args() pgx.NamedArgs {
-	kinds := make([]string, len(o.channels))
-	for i, channel := range o.channels {
+	kinds := jobKinds(o.channels)
+	return pgx.NamedArgs{"lane": lane, "kinds": kinds, "all": append(jobKinds(o.absent), kinds...), "most": maxPending}
+}
+
+func jobKinds(channels []string) []string {
+	kinds := make([]string, len(channels))
+	for i, channel := range channels {
 		kinds[i] = JobKind(channel)
 	}
-	return pgx.NamedArgs{"lane": lane, "kinds": kinds, "most": maxPending}
+	return kinds
 }
 
 // Snapshot says how alerts do: cheap enough for each build of GET /queue.
 func (o *Outbox) Snapshot(ctx context.Context) (Snapshot, error) {
-	if len(o.channels) == 0 {
-		return Snapshot{Channel: ChannelNone, Status: StatusOff}, nil
-	}
 	s := Snapshot{Channel: strings.Join(o.channels, ","), Status: StatusOK}
+	if len(o.channels) == 0 {
+		s = Snapshot{Channel: ChannelNone, Status: StatusOff}
+	}
 	var raw []byte
 	err := o.pool.QueryRow(ctx, `select (`+pendingSQL+`), (`+lastSQL+`)`, o.args()).Scan(&s.Pending, &raw)
 	if err != nil {

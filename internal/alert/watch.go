@@ -14,12 +14,15 @@ const (
 	defaultAfter    = 5 * time.Minute
 	defaultInterval = 30 * time.Second
 	probeTimeout    = 20 * time.Second
+	giveUpEvery     = time.Hour
+	giveUpTimeout   = time.Minute
 )
 
 // WatchConfig is what a Watch needs. Zero durations get defaults.
 type WatchConfig struct {
 	Probe    func(ctx context.Context) (Health, error) // Outbox.Probe
 	Direct   func(ctx context.Context, a Alert) error  // sends past the queue; nil = it is logged only
+	GiveUp   func(ctx context.Context) error           // Outbox.GiveUp, called once an hour; nil = never
 	Host     string
 	Interval time.Duration // default 30 s
 	After    time.Duration // how long a thing is wrong before it is told; default 5 min
@@ -36,6 +39,7 @@ type Watch struct {
 	queue    trouble
 	well     time.Time // since when the database has answered; zero while it doesn't
 	code     string    // of the last message that didn't get through
+	gaveUp   time.Time // when it was looked last for what nobody sends
 }
 
 // trouble is something that is wrong, or isn't.
@@ -67,6 +71,7 @@ func NewWatch(cfg WatchConfig) *Watch {
 // Run looks every interval until ctx is over. It is a service of lifespan.
 func (w *Watch) Run(ctx context.Context, ready func()) error {
 	ready()
+	w.gaveUp = time.Now() // who has a channel is given time to begin
 	ticker := time.NewTicker(w.cfg.Interval)
 	defer ticker.Stop()
 	for {
@@ -103,6 +108,18 @@ func (w *Watch) tick(ctx context.Context) {
 	stuck := health.Overdue >= w.cfg.After && health.Tried >= w.cfg.After && now.Sub(w.well) >= w.cfg.After
 	if w.queue.lasts(now, stuck, 0) {
 		w.tell(ctx, &w.queue, Alert{Kind: QueueStuck, Reason: "an alert has waited for " + spoken(health.Overdue) + ", and no worker sends it"})
+	}
+	if w.cfg.GiveUp != nil && now.Sub(w.gaveUp) >= giveUpEvery {
+		w.gaveUp = now
+		w.giveUp(ctx)
+	}
+}
+
+func (w *Watch) giveUp(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, giveUpTimeout)
+	defer cancel()
+	if err := w.cfg.GiveUp(bounded); err != nil && ctx.Err() == nil {
+		w.log.WarnContext(ctx, "alerts that nobody sends aren't given up yet", slog.String("code", w.cfg.Code(err)), slog.Any("error", err))
 	}
 }
 

@@ -37,7 +37,7 @@ func (s *system) wireAlerts(opts Options) error {
 		}
 		told.sender, channels = sender, []string{telegram.Channel}
 	}
-	told.outbox = alert.NewOutbox(alert.Config{Pool: s.pool, Channels: channels, Logger: log})
+	told.outbox = alert.NewOutbox(alert.Config{Pool: s.pool, Channels: channels, Known: []string{telegram.Channel}, Logger: log})
 	told.Alerts = alerts.New(alerts.Config{
 		Outbox: told.outbox, Direct: told.direct(), Host: s.self.Host, Logger: log,
 		QuietReclaims: func(ctx context.Context) bool { return s.catalog.Current(ctx).Alerts.QuietReclaims },
@@ -98,7 +98,7 @@ func (s *server) restarted(ctx context.Context, service string, restarts int, co
 func (s *server) runAlertWatch(ctx context.Context, ready func()) error {
 	a := s.system.Load().alerts
 	return alert.NewWatch(alert.WatchConfig{
-		Probe: a.outbox.Probe, Direct: a.direct(), Host: s.system.Load().self.Host, Interval: alertWatchEvery,
+		Probe: a.outbox.Probe, Direct: a.direct(), GiveUp: a.outbox.GiveUp, Host: s.system.Load().self.Host, Interval: alertWatchEvery,
 		Beat: func() { s.beat(serviceAlertWatch) }, Code: db.Code, Logger: s.log,
 	}).Run(ctx, ready)
 }
