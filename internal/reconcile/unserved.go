@@ -61,7 +61,7 @@ func (r *Reconciler) block(ctx context.Context, seen subject) (bool, error) {
 		if _, err := queue.CancelTx(ctx, tx, seen.ID); err != nil {
 			return err
 		}
-		t, err := r.cfg.Tasks.ByID(ctx, seen.TaskID)
+		t, err := r.cfg.Tasks.ByIDTx(ctx, tx, seen.TaskID)
 		if err != nil {
 			return err
 		}

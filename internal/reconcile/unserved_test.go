@@ -1,13 +1,18 @@
 package reconcile_test
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/queue/queuetest"
 	"orch/internal/task"
+	"orch/internal/testdb"
+	"orch/internal/testgit"
 )
 
 // waitingTask is a world with one task of the repository app, whose job has been due for two minutes.
@@ -102,5 +107,34 @@ func TestTaskThatNobodyServesIsBlocked(t *testing.T) {
 				w.repaired("")
 			}
 		})
+	}
+}
+
+// On a small host every connection may be held by somebody who would want another one.
+func TestRepairsNeedNoSecondConnection(t *testing.T) {
+	t.Parallel()
+	cfg := testdb.New(t).Config()
+	cfg.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	w := worldOn(t, testgit.NewBare(t, map[string]string{"README": "demo\n"}), pool)
+	unserved, jobless := w.create("app"), w.create("lib")
+	w.exec(`update jobs set run_at = clock_timestamp() - interval '2 minutes'`)
+	w.exec(`delete from jobs where task_id = $1`, jobless.ID)
+	worker := queuetest.Worker(queuetest.Root(t, w.pool))
+	if err := w.queue.RegisterWorker(t.Context(), worker); err != nil {
+		t.Fatal(err)
+	}
+	w.exec(`update workers set repos = '{lib}' where id = $1`, worker.ID)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := w.rec.Tick(ctx); err != nil {
+		t.Error(err)
+	}
+	if got := w.get(unserved.ID); got.State != task.Blocked {
+		t.Errorf("task %s is %s", got.Key, got.State)
 	}
 }

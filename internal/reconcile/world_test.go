@@ -59,12 +59,17 @@ func newWorld(t *testing.T) *world {
 
 func worldOf(t *testing.T, repo *testgit.Repo) *world {
 	t.Helper()
+	return worldOn(t, repo, testdb.New(t))
+}
+
+func worldOn(t *testing.T, repo *testgit.Repo, pool *pgxpool.Pool) *world {
+	t.Helper()
 	g, err := gitcmd.New(t.Context(), gitcmd.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{
-		t: t, pool: testdb.New(t), git: g, repo: repo, mirror: filepath.Join(t.TempDir(), "mirror.git"),
+		t: t, pool: pool, git: g, repo: repo, mirror: filepath.Join(t.TempDir(), "mirror.git"),
 		forge: local.New(g, local.Config{}), log: &logs{},
 	}
 	w.pipeline = func(task.Task) (flow.Pipeline, error) { return flow.Short("default", "coder", "true"), nil }

@@ -31,13 +31,18 @@ func (s *Store) Get(ctx context.Context, key string) (Task, error) {
 	return t, nil
 }
 
+const selectByID = `select ` + taskColumns + taskTables + `where t.id = $1`
+
 // ByID returns the task of that id.
 func (s *Store) ByID(ctx context.Context, id int64) (Task, error) {
-	t, err := one(s.pool.Query(ctx, `select `+taskColumns+taskTables+`where t.id = $1`, id))
-	if err != nil {
-		return Task{}, fmt.Errorf("get task %d: %w", id, err)
-	}
-	return t, nil
+	t, err := one(s.pool.Query(ctx, selectByID, id))
+	return t, wrap(fmt.Sprintf("get task %d", id), err)
+}
+
+// ByIDTx is ByID within a transaction, which mustn't wait for another connection: all may be held by others that do.
+func (*Store) ByIDTx(ctx context.Context, tx pgx.Tx, id int64) (Task, error) {
+	t, err := one(tx.Query(ctx, selectByID, id))
+	return t, wrap(fmt.Sprintf("get task %d", id), err)
 }
 
 // List returns tasks, newest first. The id of the last one is the cursor for the next page.
