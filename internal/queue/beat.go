@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
+	"orch/internal/queue/internal/clock"
 )
 
 const closeTimeout = time.Second
@@ -43,7 +44,7 @@ func (q *Queue) Beat(ctx context.Context, w Worker, leases []*Lease) (Beat, erro
 		return Beat{}, fmt.Errorf("beat: connect: %w", err)
 	}
 	batch := newBeatBatch(leases)
-	sent := bootTime()
+	sent := clock.Boot()
 	answer, err := batch.send(ctx, conn, q, w)
 	if err != nil && badData(err) {
 		// One job's progress can't be stored. The leases matter more.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
+	"orch/internal/queue/internal/statement"
 )
 
 const (
@@ -158,8 +159,8 @@ func (in Insert) bulk() (bulkRow, error) {
 	}
 	row := bulkRow{
 		kind: in.Kind, lane: in.Lane, repo: in.Repo, args: json.RawMessage(`{}`), priority: in.Priority, maxAttempts: in.MaxAttempts,
-		runAt: orNull(in.RunAt), dedupe: orNull(in.DedupeKey), concurrency: orNull(in.ConcurrencyKey),
-		task: orNull(in.TaskID), pinned: orNull(in.PinnedRoot),
+		runAt: statement.OrNull(in.RunAt), dedupe: statement.OrNull(in.DedupeKey), concurrency: statement.OrNull(in.ConcurrencyKey),
+		task: statement.OrNull(in.TaskID), pinned: statement.OrNull(in.PinnedRoot),
 	}
 	if row.maxAttempts == 0 {
 		row.maxAttempts = defaultMaxAttempts

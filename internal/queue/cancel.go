@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
+	"orch/internal/queue/internal/statement"
 )
 
 // Cancel cancels a queued job at once. For a running one, or one that is pinned by a run which its root has to end
@@ -31,8 +32,8 @@ with asked as (
 	update jobs set cancel_requested_at = coalesce(cancel_requested_at, clock_timestamp()),
 		run_at = case when state = 'queued' then least(run_at, clock_timestamp()) else run_at end
 	where id = @id and state in ('queued', 'running')
-	returning ` + columns + `)
-select ` + columns + `, case when not ` + db.NotifyRoom + ` then null
+	returning ` + statement.JobColumns + `)
+select ` + statement.JobColumns + `, case when not ` + db.NotifyRoom + ` then null
 	when state = 'running' then pg_notify('` + ChannelControl + `', 'beat')::text
 	else pg_notify('` + ChannelJobs + `', lane)::text end as told
 from asked`
@@ -68,7 +69,7 @@ func CancelTx(ctx context.Context, tx pgx.Tx, jobID int64) (Job, error) {
 
 // getTx reads a job and locks it.
 func getTx(ctx context.Context, tx pgx.Tx, jobID int64) (Job, error) {
-	rows, err := tx.Query(ctx, `select `+columns+` from jobs where id = $1 for update`, jobID)
+	rows, err := tx.Query(ctx, `select `+statement.JobColumns+` from jobs where id = $1 for update`, jobID)
 	if err != nil {
 		return Job{}, err
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"orch/internal/queue/internal/statement"
 )
 
 // How many rows of a state a census looks at in all. GET /queue takes one a second: with these it stays below a twentieth of
@@ -75,7 +77,7 @@ func (q *Queue) Census(ctx context.Context) (Census, error) {
 		Total      int64
 		Age        *float64
 	}
-	rows, err := collectByIndex[row](ctx, q, censusSQL, pgx.NamedArgs{"queued": maxQueued, "running": maxRunning, "failed": maxFailed})
+	rows, err := statement.CollectByIndex[row](ctx, q.source(), censusSQL, pgx.NamedArgs{"queued": maxQueued, "running": maxRunning, "failed": maxFailed})
 	if err != nil {
 		return Census{}, fmt.Errorf("count jobs: %w", err)
 	}
@@ -129,33 +131,4 @@ func (q *Queue) Depth(ctx context.Context) ([]Depth, error) {
 func (q *Queue) Counts(ctx context.Context) (map[State]int64, error) {
 	census, err := q.Census(ctx)
 	return census.Counts, err
-}
-
-const beginByIndex = `begin; ` + byIndexSQL
-
-// collect reads rows into structs.
-func collect[T any](ctx context.Context, q *Queue, sql string, args ...any) ([]T, error) {
-	ctx, cancel := q.bounded(ctx)
-	defer cancel()
-	rows, err := q.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[T])
-}
-
-// collectByIndex is collect for statements that must not depend on statistics: a plan that reads the whole table would
-// read all that has ended too.
-func collectByIndex[T any](ctx context.Context, q *Queue, sql string, args ...any) (out []T, err error) {
-	ctx, cancel := q.bounded(ctx)
-	defer cancel()
-	err = pgx.BeginTxFunc(ctx, q.pool, pgx.TxOptions{BeginQuery: beginByIndex}, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, sql, args...)
-		if err != nil {
-			return err
-		}
-		out, err = pgx.CollectRows(rows, pgx.RowToStructByName[T])
-		return err
-	})
-	return out, err
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
+	"orch/internal/queue/internal/clock"
+	"orch/internal/queue/internal/statement"
 )
 
 const (
@@ -103,19 +105,6 @@ func standBack(ctx context.Context, try int) error {
 	}
 }
 
-// byIndexSQL pins the plans: the statistics of a queue are always wrong, and each of these statements has one right
-// plan, along an index in its order, at every size.
-const byIndexSQL = `select set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
-	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)`
-
-// byIndex begins a batch whose statements have pinned plans. Sent, it is one transaction and one round trip, so no
-// claimer that is stopped keeps rows locked.
-func byIndex() *pgx.Batch {
-	batch := &pgx.Batch{}
-	batch.Queue(byIndexSQL)
-	return batch
-}
-
 // claimOnce looks what can be claimed, and claims of that. One that loses again and again claims half as much each time: the
 // more keys there are in a claim, the likelier it meets another one. contended: another claimer was at the same rows.
 func (q *Queue) claimOnce(ctx context.Context, h *holder, req ClaimRequest, lost int) (leases []*Lease, contended bool, err error) {
@@ -178,16 +167,16 @@ func granted(w *Worker, row pgx.CollectableRow) (Job, error) {
 }
 
 // grant makes leases of the first candidates that can be had, in their order.
-func (q *Queue) grant(ctx context.Context, on batcher, req ClaimRequest, found []candidate) ([]*Lease, error) {
+func (q *Queue) grant(ctx context.Context, on statement.Batcher, req ClaimRequest, found []candidate) ([]*Lease, error) {
 	w := req.Worker
 	ids, place := make([]int64, len(found)), make(map[int64]int, len(found))
 	for n, c := range found {
 		ids[n], place[c.ID] = c.ID, n
 	}
 	leases := make([]*Lease, 0, min(req.Limit, len(found)))
-	sent := bootTime()
-	batch := byIndex()
-	queueNamed(batch, grantSQL, pgx.NamedArgs{
+	sent := clock.Boot()
+	batch := statement.ByIndex()
+	statement.Add(batch, grantSQL, pgx.NamedArgs{
 		"ids": ids, "limit": req.Limit, "lane": req.Lane, "repos": req.repos(), "worker": w.ID, "root": w.RootID, "host": w.Host,
 		"boot": w.BootID, "pid": w.PID, "pid_started": w.PIDStartedAt, "ttl": seconds(q.cfg.LeaseTTL),
 	}).Query(func(rows pgx.Rows) (err error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
+	"orch/internal/queue/internal/clock"
 )
 
 const (
@@ -61,7 +62,7 @@ func NewCompleter(q *Queue, w Worker, running func() int) *Completer {
 // known to be written, and CompleteTx in a Tx of the lease, as often as it takes, finds out and writes it. done may be
 // called before Hand returns, and on the goroutine that ends all other jobs: it must not wait for anything.
 func (c *Completer) Hand(ctx context.Context, l *Lease, done func(error)) {
-	c.hand(ctx, &completion{lease: l, since: bootTime(), done: done})
+	c.hand(ctx, &completion{lease: l, since: clock.Boot(), done: done})
 }
 
 func (c *Completer) hand(ctx context.Context, e *completion) {
@@ -81,7 +82,7 @@ func (c *Completer) HandlerReturned(ctx context.Context) { c.kick(ctx, c.running
 // Complete is Hand for one who waits, and who leaves the rest to it, too.
 func (c *Completer) Complete(ctx context.Context, l *Lease) error {
 	answers := make(chan error, 1)
-	e := &completion{lease: l, since: bootTime(), done: func(err error) { answers <- err }}
+	e := &completion{lease: l, since: clock.Boot(), done: func(err error) { answers <- err }}
 	c.hand(ctx, e)
 	var err error
 	select {
@@ -168,7 +169,7 @@ func (c *Completer) arm(ctx context.Context) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	left := c.pending[0].since + c.after - bootTime()
+	left := c.pending[0].since + c.after - clock.Boot()
 	c.timer = time.AfterFunc(max(left, 0), func() {
 		c.mu.Lock()
 		c.timer = nil
@@ -191,7 +192,7 @@ func (c *Completer) take(idle bool) []*completion {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := len(c.pending)
-	if n > 0 && (idle || c.closed || n >= flushSize || bootTime()-c.pending[0].since >= c.after) {
+	if n > 0 && (idle || c.closed || n >= flushSize || clock.Boot()-c.pending[0].since >= c.after) {
 		batch := slices.Clone(c.pending[:min(n, flushMost)])
 		c.pending = slices.Delete(c.pending, 0, len(batch))
 		return batch

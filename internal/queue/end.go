@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
+	"orch/internal/queue/internal/statement"
 )
 
 // Outcome is how a lease ended its job.
@@ -77,7 +78,7 @@ func (l *Lease) RetryTx(ctx context.Context, tx pgx.Tx, f Failure) (State, error
 	}
 	return l.end(ctx, tx, "retry", OutcomeRetried, func(ft *fencedTx) (Job, error) {
 		return move(ctx, ft, setRetried, held, l.args(pgx.NamedArgs{
-			"code": storable(f.Code), "message": storable(f.text()), "after": seconds(after),
+			"code": statement.Storable(f.Code), "message": statement.Storable(f.text()), "after": seconds(after),
 		}))
 	})
 }
@@ -108,11 +109,11 @@ func (l *Lease) RecoverTx(ctx context.Context, tx pgx.Tx, r Release, message str
 	r.Recovery = true
 	return l.end(ctx, tx, "give back", OutcomeReleased, func(ft *fencedTx) (Job, error) {
 		job, err := move(ctx, ft, setFailed, held+` and recoveries >= @most and cancel_requested_at is null`, l.args(pgx.NamedArgs{
-			"most": MaxRecoveries, "code": CodeCrashLoop, "message": storable(message),
+			"most": MaxRecoveries, "code": CodeCrashLoop, "message": statement.Storable(message),
 		}))
 		switch {
 		case err == nil:
-			return job, l.q.failed(ctx, ft, job, CodeCrashLoop, storable(message))
+			return job, l.q.failed(ctx, ft, job, CodeCrashLoop, statement.Storable(message))
 		case !isNoRows(err):
 			return job, err
 		}
@@ -140,7 +141,7 @@ func (l *Lease) Release(ctx context.Context, r Release) error {
 func (r Release) args() pgx.NamedArgs {
 	args := pgx.NamedArgs{"after": seconds(max(r.After, 0)), "waiting_for": nil, "recovered": 0}
 	if r.WaitingFor != "" {
-		args["waiting_for"] = storable(r.WaitingFor)
+		args["waiting_for"] = statement.Storable(r.WaitingFor)
 	}
 	if r.Recovery {
 		args["recovered"] = 1
@@ -254,7 +255,7 @@ func (l *Lease) ProcessTx(ctx context.Context, tx pgx.Tx, pid int, startedAt int
 
 // ProgressTx keeps a JSON value as the job's progress in the transaction of what it tells of.
 func (l *Lease) ProgressTx(ctx context.Context, tx pgx.Tx, progress any) error {
-	raw, err := storableJSON(progress)
+	raw, err := statement.StorableJSON(progress)
 	if err != nil {
 		return fmt.Errorf("write progress of job %d: %w", l.id, err)
 	}

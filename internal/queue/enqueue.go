@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
+	"orch/internal/queue/internal/statement"
 )
 
 const (
@@ -78,7 +79,7 @@ func enqueue(ctx context.Context, on rowQuerier, in Insert) (Inserted, error) {
 	if err != nil {
 		return Inserted{}, fmt.Errorf("enqueue %s job: %w", in.Kind, err)
 	}
-	sql, numbered := number(insertSQL, args)
+	sql, numbered := statement.Number(insertSQL, args)
 	// The twin may end between the two statements: then there is room, or a new twin.
 	for range dedupeTries {
 		var out Inserted
@@ -119,16 +120,7 @@ func (in Insert) named() (pgx.NamedArgs, error) {
 	}
 	return pgx.NamedArgs{
 		"kind": in.Kind, "lane": in.Lane, "repo": in.Repo, "args": raw, "priority": in.Priority, "max_attempts": in.MaxAttempts,
-		"run_at": orNull(in.RunAt), "dedupe": orNull(in.DedupeKey), "concurrency": orNull(in.ConcurrencyKey),
-		"task": orNull(in.TaskID), "pinned": orNull(in.PinnedRoot),
+		"run_at": statement.OrNull(in.RunAt), "dedupe": statement.OrNull(in.DedupeKey), "concurrency": statement.OrNull(in.ConcurrencyKey),
+		"task": statement.OrNull(in.TaskID), "pinned": statement.OrNull(in.PinnedRoot),
 	}, nil
-}
-
-// orNull is NULL for the zero value.
-func orNull[T comparable](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return &v
 }

@@ -3,7 +3,6 @@ package queue
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"orch/internal/db"
@@ -86,15 +85,4 @@ func unavailable(err error) error {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err
-}
-
-// maxText bounds what a job row keeps of an error.
-const maxText = 8 << 10
-
-// storable makes a text that PostgreSQL takes: valid UTF-8, no NUL, bounded. The end is kept: it says most.
-func storable(s string) string {
-	if len(s) > maxText {
-		s = "…" + s[len(s)-maxText:]
-	}
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/db"
+	"orch/internal/queue/internal/clock"
 )
 
 // fencedTx is the transaction that Lease.Tx hands out: the row is locked in it under the lease's epoch.
@@ -76,7 +77,7 @@ func (l *Lease) Tx(ctx context.Context, fn func(pgx.Tx) error) error {
 func (l *Lease) fence(ctx context.Context, conn *pgxpool.Conn) (*fencedTx, error) {
 	ctx, cancel := l.q.bounded(ctx)
 	defer cancel()
-	sent := bootTime()
+	sent := clock.Boot()
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("begin for job %d: %w", l.id, unavailable(err))

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"orch/internal/queue/internal/statement"
 )
 
 // flushLimitsSQL: who waits for one row's lock, or is stopped with all of them locked, must not keep the others for
@@ -111,7 +113,7 @@ func (c *Completer) end(ctx context.Context, conn *pgxpool.Conn, batch []*comple
 }
 
 // endJobs takes the rows that are still held out of running.
-func (c *Completer) endJobs(ctx context.Context, on batcher, batch []*completion, xid *string) (map[grant]bool, error) {
+func (c *Completer) endJobs(ctx context.Context, on statement.Batcher, batch []*completion, xid *string) (map[grant]bool, error) {
 	byEpoch := map[int][]int64{}
 	for _, e := range batch {
 		byEpoch[e.lease.epoch] = append(byEpoch[e.lease.epoch], e.lease.id)
@@ -119,12 +121,12 @@ func (c *Completer) endJobs(ctx context.Context, on batcher, batch []*completion
 	took := make(map[grant]bool, len(batch))
 	sent := &pgx.Batch{}
 	sent.Queue(`begin`)
-	sent.Queue(byIndexSQL)
+	sent.Queue(statement.ByIndexSQL)
 	sent.Queue(flushLimitsSQL)
 	for _, epoch := range slices.Sorted(maps.Keys(byEpoch)) {
 		ids := slices.Sorted(slices.Values(byEpoch[epoch]))
 		args := pgx.NamedArgs{"ids": ids, "epoch": epoch, "worker": c.worker.ID, "shard": int(c.worker.ID[0]) % shards}
-		queueNamed(sent, flushSQL, args).Query(func(rows pgx.Rows) error {
+		statement.Add(sent, flushSQL, args).Query(func(rows pgx.Rows) error {
 			g := grant{epoch: epoch}
 			_, err := pgx.ForEachRow(rows, []any{&g.id}, func() error { took[g] = true; return nil })
 			return err

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"orch/internal/queue/internal/statement"
 )
 
 // Newest is the newest of what is told one at a time, such as the last job that was reaped.
@@ -36,7 +38,7 @@ func (q *Queue) Latest(ctx context.Context) (map[string]Newest, error) {
 		At   time.Time       `db:"at"`
 		Data json.RawMessage `db:"data"`
 	}
-	rows, err := collect[row](ctx, q, `select name, at, data from latest`)
+	rows, err := statement.Collect[row](ctx, q.source(), `select name, at, data from latest`)
 	if err != nil {
 		return nil, fmt.Errorf("read what happened last: %w", err)
 	}

@@ -1,18 +1,15 @@
 package queue
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"orch/internal/queue/internal/clock"
+	"orch/internal/queue/internal/statement"
 )
-
-var errNUL = errors.New("PostgreSQL stores no NUL")
 
 // Lease is the right to run one job under one epoch. doc.go has the protocol.
 type Lease struct {
@@ -139,7 +136,7 @@ func (l *Lease) BeginStop() {
 
 // SetPhase says what the job is doing; the next beat carries it.
 func (l *Lease) SetPhase(phase string) {
-	phase = storable(phase)
+	phase = statement.Storable(phase)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.phase = &phase
@@ -148,7 +145,7 @@ func (l *Lease) SetPhase(phase string) {
 // SetProgress keeps a JSON value that the next beat carries. One that can't be stored is dropped with a log line: a
 // bad value must not stop the beat of all jobs.
 func (l *Lease) SetProgress(progress any) {
-	raw, err := storableJSON(progress)
+	raw, err := statement.StorableJSON(progress)
 	if err != nil {
 		l.q.cfg.Logger.Warn("progress dropped", slog.Int64("job_id", l.id), slog.String("kind", l.job.Kind))
 		return
@@ -156,18 +153,6 @@ func (l *Lease) SetProgress(progress any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.progress = raw
-}
-
-// storableJSON is a value as JSON that PostgreSQL takes.
-func storableJSON(value any) (json.RawMessage, error) {
-	raw, err := json.Marshal(value)
-	if err != nil {
-		return nil, err
-	}
-	if bytes.Contains(raw, []byte(`\u0000`)) {
-		return nil, errNUL
-	}
-	return raw, nil
 }
 
 // NoteOutput says that the job's run has said something new: with the next beat, what its workers died of before no
@@ -180,7 +165,7 @@ func (l *Lease) NoteOutput() {
 
 // Silence is how long ago the lease was last granted or renewed, by a clock that runs while the machine sleeps.
 func (l *Lease) Silence() time.Duration {
-	now := bootTime()
+	now := clock.Boot()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return now - l.renewed
@@ -201,12 +186,3 @@ func (l *Lease) beaten(at time.Duration, healthy bool) {
 }
 
 func (l *Lease) grant() grant { return grant{l.id, l.epoch} }
-
-// bootTime is the time since boot, sleep included.
-func bootTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0 // can't happen on a kernel that runs Go
-	}
-	return time.Duration(ts.Nano())
-}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
+	"orch/internal/queue/internal/statement"
 )
 
 // Every transition of a job out of queued or running is one statement: `update jobs set <what>`, and in the same
@@ -18,11 +19,11 @@ const (
 	shards = 16 // as in the statement
 
 	moveHead = `with moved as (update jobs set `
-	moveTail = ` returning ` + columns + `), counted as (
+	moveTail = ` returning ` + statement.JobColumns + `), counted as (
 	insert into job_totals as t (kind, state, shard, total)
 	select kind, state, id % 16, 1 from moved where state in ('succeeded', 'failed', 'cancelled')
 	on conflict (kind, state, shard) do update set total = t.total + 1)
-select ` + columns + `, case when state = 'queued' and run_at <= clock_timestamp() and ` + db.NotifyRoom + `
+select ` + statement.JobColumns + `, case when state = 'queued' and run_at <= clock_timestamp() and ` + db.NotifyRoom + `
 	then pg_notify('` + ChannelJobs + `', lane)::text end as told
 from moved`
 )
@@ -80,7 +81,7 @@ func move(ctx context.Context, on querier, set, where string, args pgx.NamedArgs
 
 // fail is move to failed with the hook, which is to be told of every such transition.
 func (q *Queue) fail(ctx context.Context, tx pgx.Tx, where string, args pgx.NamedArgs, code, message string) (Job, error) {
-	code, message = storable(code), storable(message)
+	code, message = statement.Storable(code), statement.Storable(message)
 	all := pgx.NamedArgs{"code": code, "message": message}
 	maps.Copy(all, args)
 	job, err := move(ctx, tx, setFailed, where, all)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
+	"orch/internal/queue/internal/statement"
 )
 
 // PauseScope is what a pause holds back.
@@ -45,8 +46,8 @@ func (p Pause) valid() bool {
 
 func (p Pause) args() pgx.NamedArgs {
 	return pgx.NamedArgs{
-		"scope": string(p.Scope), "name": p.Name, "reason": storable(p.Reason), "actor": storable(p.Actor),
-		"code": orNull(p.Code), "until": p.Until,
+		"scope": string(p.Scope), "name": p.Name, "reason": statement.Storable(p.Reason), "actor": statement.Storable(p.Actor),
+		"code": statement.OrNull(p.Code), "until": p.Until,
 	}
 }
 
@@ -118,7 +119,7 @@ func (q *Queue) RepoPaused(ctx context.Context, name string) (bool, error) {
 
 // AgentPauses lists the pauses of these agents that are in force.
 func (q *Queue) AgentPauses(ctx context.Context, names []string) ([]Pause, error) {
-	pauses, err := collect[Pause](ctx, q, selectPauses+` and scope = 'agent' and name = any($1) order by name`, names)
+	pauses, err := statement.Collect[Pause](ctx, q.source(), selectPauses+` and scope = 'agent' and name = any($1) order by name`, names)
 	if err != nil {
 		return nil, fmt.Errorf("list pauses of agents: %w", err)
 	}
@@ -181,7 +182,7 @@ func (q *Queue) Resume(ctx context.Context, scope PauseScope, name string) (bool
 
 // Pauses lists what is paused.
 func (q *Queue) Pauses(ctx context.Context) ([]Pause, error) {
-	pauses, err := collect[Pause](ctx, q, selectPauses+` order by scope, name`)
+	pauses, err := statement.Collect[Pause](ctx, q.source(), selectPauses+` order by scope, name`)
 	if err != nil {
 		return nil, fmt.Errorf("list pauses: %w", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"orch/internal/queue/internal/statement"
 )
 
 const (
@@ -14,7 +16,7 @@ const (
 
 // Get returns a job, or ErrNotFound.
 func (q *Queue) Get(ctx context.Context, id int64) (Job, error) {
-	jobs, err := collect[Job](ctx, q, `select `+columns+` from jobs where id = $1`, id)
+	jobs, err := statement.Collect[Job](ctx, q.source(), `select `+statement.JobColumns+` from jobs where id = $1`, id)
 	if err != nil {
 		return Job{}, fmt.Errorf("get job %d: %w", id, err)
 	}
@@ -37,12 +39,12 @@ func (q *Queue) List(ctx context.Context, f Filter) ([]Job, error) {
 	if f.Limit <= 0 {
 		f.Limit = defaultLimit
 	}
-	jobs, err := collect[Job](ctx, q, `
-select `+columns+` from jobs
+	jobs, err := statement.Collect[Job](ctx, q.source(), `
+select `+statement.JobColumns+` from jobs
 where (@state::text is null or state = @state::text::job_state) and (@task::bigint is null or task_id = @task)
   and (@before::bigint is null or id < @before)
 order by id desc limit @limit`, pgx.NamedArgs{
-		"state": orNull(string(f.State)), "task": orNull(f.TaskID), "before": orNull(f.Before), "limit": min(f.Limit, maxLimit),
+		"state": statement.OrNull(string(f.State)), "task": statement.OrNull(f.TaskID), "before": statement.OrNull(f.Before), "limit": min(f.Limit, maxLimit),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list jobs: %w", err)
@@ -57,7 +59,7 @@ func ActiveForTaskTx(ctx context.Context, tx pgx.Tx, taskID int64) (*Job, error)
 	// While the lock was waited for, the job may have ended and its successor been queued, which the same statement
 	// doesn't see.
 	for {
-		rows, err := tx.Query(ctx, `select `+columns+live+` for update`, TaskKey(taskID))
+		rows, err := tx.Query(ctx, `select `+statement.JobColumns+live+` for update`, TaskKey(taskID))
 		if err != nil {
 			return nil, fmt.Errorf("find job of task %d: %w", taskID, err)
 		}
@@ -94,7 +96,7 @@ func (q *Queue) Counters(ctx context.Context) (map[string]int64, error) {
 		Name  string
 		Total int64
 	}
-	rows, err := collect[row](ctx, q, `select name, total from counters`)
+	rows, err := statement.Collect[row](ctx, q.source(), `select name, total from counters`)
 	if err != nil {
 		return nil, fmt.Errorf("read counters: %w", err)
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"orch/internal/queue/internal/statement"
 )
 
 // Channels of the notifications that the queue sends. All of them are hints.
@@ -41,7 +43,7 @@ type Queue struct {
 // New makes a Queue on a pool.
 func New(pool *pgxpool.Pool, cfg Config) *Queue {
 	setDefault(&cfg.LeaseTTL, time.Minute)
-	setDefault(&cfg.QueryTimeout, 10*time.Second)
+	setDefault(&cfg.QueryTimeout, statement.DefaultTimeout)
 	setDefault(&cfg.BackoffBase, 5*time.Second)
 	setDefault(&cfg.BackoffMax, 15*time.Minute)
 	if cfg.Logger == nil {
@@ -61,6 +63,9 @@ func (q *Queue) LeaseTTL() time.Duration { return q.cfg.LeaseTTL }
 
 // QueryTimeout is the bound of each statement.
 func (q *Queue) QueryTimeout() time.Duration { return q.cfg.QueryTimeout }
+
+// source is for what is read in one statement.
+func (q *Queue) source() statement.Source { return statement.On(q.pool, q.cfg.QueryTimeout) }
 
 // bounded limits one statement, or a short transaction.
 func (q *Queue) bounded(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
+	"orch/internal/queue/internal/statement"
 )
 
 const (
@@ -44,7 +45,7 @@ type seenJob struct {
 }
 
 const seenSQL = `
-select ` + columns + `, lease_expires_at < clock_timestamp() as expired,
+select ` + statement.JobColumns + `, lease_expires_at < clock_timestamp() as expired,
 	exists (select from runs r where r.id = run_id and r.state = 'finished') as run_finished,
 	coalesce((select agent from runs r where r.id = run_id), '') as agent,
 	coalesce(extract(epoch from clock_timestamp() - greatest(started_at,
@@ -54,7 +55,7 @@ from jobs where state = 'running'`
 // RunningPage lists running jobs with ids above after, in the order of the ids, at most limit of them: whoever looks at all
 // of them goes on from the last id of a page, until one isn't full.
 func (q *Queue) RunningPage(ctx context.Context, after int64, limit int) ([]Seen, error) {
-	rows, err := collectByIndex[seenJob](ctx, q, seenSQL+` and id > $1 order by id limit $2`, after, limit)
+	rows, err := statement.CollectByIndex[seenJob](ctx, q.source(), seenSQL+` and id > $1 order by id limit $2`, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list running jobs: %w", err)
 	}
@@ -63,7 +64,7 @@ func (q *Queue) RunningPage(ctx context.Context, after int64, limit int) ([]Seen
 
 // HeldBy lists what a worker holds, in the order of the ids.
 func (q *Queue) HeldBy(ctx context.Context, worker uuid.UUID) ([]Seen, error) {
-	rows, err := collectByIndex[seenJob](ctx, q, seenSQL+` and worker_id = $1 order by id`, worker)
+	rows, err := statement.CollectByIndex[seenJob](ctx, q.source(), seenSQL+` and worker_id = $1 order by id`, worker)
 	if err != nil {
 		return nil, fmt.Errorf("list jobs of worker %s: %w", worker, err)
 	}
@@ -82,7 +83,7 @@ func (q *Queue) seen(ctx context.Context, rows []seenJob) ([]Seen, error) {
 			asked[id], ids = true, append(ids, id)
 		}
 	}
-	found, err := collect[row](ctx, q, `select `+workerColumns+`, stopped_at is not null as stopped from workers where id = any($1)`, ids)
+	found, err := statement.Collect[row](ctx, q.source(), `select `+statement.WorkerColumns+`, stopped_at is not null as stopped from workers where id = any($1)`, ids)
 	if err != nil {
 		return nil, fmt.Errorf("look for workers: %w", err)
 	}
@@ -104,7 +105,7 @@ func (q *Queue) seen(ctx context.Context, rows []seenJob) ([]Seen, error) {
 // RunningOfBoot lists the workers of one boot and pid namespace, of whatever root, that didn't say goodbye or still hold
 // jobs: who is in that namespace can tell of each whether its process lives.
 func (q *Queue) RunningOfBoot(ctx context.Context, boot, namespace string) ([]Worker, error) {
-	workers, err := collectByIndex[Worker](ctx, q, `select `+workerColumns+` from workers w where boot_id = $1 and pid_namespace = $2 and
+	workers, err := statement.CollectByIndex[Worker](ctx, q.source(), `select `+statement.WorkerColumns+` from workers w where boot_id = $1 and pid_namespace = $2 and
 	(stopped_at is null or exists (select from jobs where state = 'running' and worker_id = w.id))
 order by started_at, id`, boot, namespace)
 	if err != nil {
@@ -228,7 +229,7 @@ func (t Taking) says() (code, message string) {
 	if code == "" {
 		code = t.Reason
 	}
-	return storable(code), storable(message)
+	return statement.Storable(code), statement.Storable(message)
 }
 
 // failTaken fails a job that nobody wants cancelled; nil when somebody does, or it isn't as it was seen.

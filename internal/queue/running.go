@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"orch/internal/queue/internal/statement"
 )
 
 // Running is a job that runs now.
@@ -19,7 +21,7 @@ func (q *Queue) Running(ctx context.Context, limit int) ([]Running, error) {
 		Job
 		SilenceS float64
 	}
-	rows, err := collect[row](ctx, q, `select `+columns+`,
+	rows, err := statement.Collect[row](ctx, q.source(), `select `+statement.JobColumns+`,
 	coalesce(extract(epoch from clock_timestamp() - coalesce(heartbeat_at, started_at)), 0)::float8 as silence_s
 from jobs where state = 'running' order by id limit $1`, limit)
 	if err != nil {
@@ -34,7 +36,7 @@ from jobs where state = 'running' order by id limit $1`, limit)
 
 // ActiveForTask returns the live job of a task as it is now, or nil.
 func (q *Queue) ActiveForTask(ctx context.Context, taskID int64) (*Job, error) {
-	jobs, err := collect[Job](ctx, q, `select `+columns+` from jobs where dedupe_key = $1 and state in ('queued', 'running')`, TaskKey(taskID))
+	jobs, err := statement.Collect[Job](ctx, q.source(), `select `+statement.JobColumns+` from jobs where dedupe_key = $1 and state in ('queued', 'running')`, TaskKey(taskID))
 	if err != nil {
 		return nil, fmt.Errorf("find job of task %d: %w", taskID, err)
 	}

@@ -9,6 +9,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"orch/internal/queue/internal/clock"
+	"orch/internal/queue/internal/statement"
 )
 
 const (
@@ -43,14 +46,9 @@ type view struct {
 	contended    bool // and it got only a part, since another claimer was at the same rows
 }
 
-// batcher is a connection or a transaction.
-type batcher interface {
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-}
-
 // find returns candidates, the best first: more than there are slots, so that claimers who look at the same time find
 // something each.
-func (v *view) find(ctx context.Context, on batcher, req ClaimRequest) ([]candidate, error) {
+func (v *view) find(ctx context.Context, on statement.Batcher, req ClaimRequest) ([]candidate, error) {
 	var found []candidate
 	var err error
 	if v.byMarks = v.serves(req); v.byMarks {
@@ -75,7 +73,7 @@ func (v *view) find(ctx context.Context, on batcher, req ClaimRequest) ([]candid
 
 // serves says whether a claim can do with the known levels and their marks.
 func (v *view) serves(req ClaimRequest) bool {
-	return bootTime() < v.lookAt && v.isOf(req)
+	return clock.Boot() < v.lookAt && v.isOf(req)
 }
 
 func (v *view) isOf(req ClaimRequest) bool {
@@ -84,7 +82,7 @@ func (v *view) isOf(req ClaimRequest) bool {
 
 // look lists the levels and walks all of them from their beginning. Most often they are the known ones, so those are
 // walked at once.
-func (v *view) look(ctx context.Context, on batcher, req ClaimRequest) (found []candidate, err error) {
+func (v *view) look(ctx context.Context, on statement.Batcher, req ClaimRequest) (found []candidate, err error) {
 	if !v.isOf(req) {
 		v.levels = nil
 	}
@@ -92,9 +90,9 @@ func (v *view) look(ctx context.Context, on batcher, req ClaimRequest) (found []
 		v.levels[i].mark = time.Time{}
 	}
 	var listed []level
-	batch := byIndex()
+	batch := statement.ByIndex()
 	visited := measure(batch)
-	queueNamed(batch, listSQL, pgx.NamedArgs{
+	statement.Add(batch, listSQL, pgx.NamedArgs{
 		"lane": req.Lane, "kinds": req.Kinds, "repos": req.repos(), "root": req.Worker.RootID,
 		"roots": []uuid.UUID{uuid.Nil, req.Worker.RootID},
 	}).Query(func(rows pgx.Rows) (err error) {
@@ -113,7 +111,7 @@ func (v *view) look(ctx context.Context, on batcher, req ClaimRequest) (found []
 			v.levels[i].level = l
 		}
 		found = nil
-		batch := byIndex()
+		batch := statement.ByIndex()
 		visited = measure(batch)
 		v.queueWalk(batch, req, &found)
 		cost = visited.until(batch)
@@ -165,8 +163,8 @@ func (v *visits) until(batch *pgx.Batch) *visits {
 }
 
 // walk finds the due jobs of the known levels.
-func (v *view) walk(ctx context.Context, on batcher, req ClaimRequest) (found []candidate, err error) {
-	batch := byIndex()
+func (v *view) walk(ctx context.Context, on statement.Batcher, req ClaimRequest) (found []candidate, err error) {
+	batch := statement.ByIndex()
 	v.queueWalk(batch, req, &found)
 	if err := on.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("find due jobs: %w", err)
@@ -175,7 +173,7 @@ func (v *view) walk(ctx context.Context, on batcher, req ClaimRequest) (found []
 }
 
 func (v *view) queueWalk(batch *pgx.Batch, req ClaimRequest, found *[]candidate) {
-	queueNamed(batch, walkSQL, v.args(req)).Query(func(rows pgx.Rows) (err error) {
+	statement.Add(batch, walkSQL, v.args(req)).Query(func(rows pgx.Rows) (err error) {
 		*found, err = pgx.AppendRows(*found, rows, func(row pgx.CollectableRow) (c candidate, err error) {
 			err = row.Scan(&c.N, &c.ID, &c.Priority, &c.RunAt, &c.Key)
 			return c, err
@@ -201,7 +199,7 @@ func (v *view) mayHoldMore(found []candidate, req ClaimRequest) bool {
 
 // walkKeys goes on from key to key until it has enough jobs, has come round, or has looked at keyWindows windows: then the
 // next claim goes on from there, so that every key has its turn. found is what the claim has already.
-func (v *view) walkKeys(ctx context.Context, on batcher, req ClaimRequest, found []candidate) ([]candidate, error) {
+func (v *view) walkKeys(ctx context.Context, on statement.Batcher, req ClaimRequest, found []candidate) ([]candidate, error) {
 	args := v.args(req)
 	args["keys"] = keyWindow
 	if !v.round {
@@ -210,8 +208,8 @@ func (v *view) walkKeys(ctx context.Context, on batcher, req ClaimRequest, found
 	for range keyWindows {
 		args["after"] = v.key
 		var keys []keyRow
-		batch := byIndex()
-		queueNamed(batch, keysSQL, args).Query(func(rows pgx.Rows) (err error) {
+		batch := statement.ByIndex()
+		statement.Add(batch, keysSQL, args).Query(func(rows pgx.Rows) (err error) {
 			keys, err = pgx.CollectRows(rows, pgx.RowToStructByPos[keyRow])
 			return err
 		})
@@ -261,7 +259,7 @@ func (v *view) again() time.Duration {
 	case v.round:
 		return keyPause
 	case v.byMarks:
-		return max(v.lookAt-bootTime(), soon)
+		return max(v.lookAt-clock.Boot(), soon)
 	default:
 		return 0
 	}
@@ -273,7 +271,7 @@ func (v *view) rest(entries int64, now time.Time, found []candidate) {
 		v.lookAt = 0
 		return
 	}
-	v.lookAt = bootTime() + min(time.Duration(entries)*restPerEntry, maxRest)
+	v.lookAt = clock.Boot() + min(time.Duration(entries)*restPerEntry, maxRest)
 	for i := range v.levels {
 		v.levels[i].mark = now
 	}

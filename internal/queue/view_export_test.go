@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
+	"orch/internal/queue/internal/clock"
 )
 
 // Rest postpones the next look of a lane's claims at everything, and says whether they go by their marks.
@@ -16,7 +17,7 @@ func Rest(q *Queue, w Worker, lane string, d time.Duration) bool {
 	if v.lookAt == 0 {
 		return false
 	}
-	v.lookAt = bootTime() + d
+	v.lookAt = clock.Boot() + d
 	h.setView(lane, v)
 	return true
 }

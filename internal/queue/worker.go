@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"orch/internal/queue/internal/statement"
 )
 
 // Worker is who claims: one boot of one process.
@@ -23,9 +25,6 @@ type Worker struct {
 	Schema       int       `db:"schema"` // newest migration that its program knows
 }
 
-// workerColumns is the select list that fills a Worker.
-const workerColumns = `id, root_id, host, boot_id, pid_namespace, pid, pid_started_at, version, lanes, repos, schema`
-
 // RegisterWorker writes the worker's row, by which others can tell whether its process lives. It may be repeated.
 func (q *Queue) RegisterWorker(ctx context.Context, w Worker) error {
 	ctx, cancel := q.bounded(ctx)
@@ -35,7 +34,7 @@ func (q *Queue) RegisterWorker(ctx context.Context, w Worker) error {
 
 func register(ctx context.Context, on execer, w Worker) error {
 	_, err := on.Exec(ctx, `
-insert into workers (`+workerColumns+`)
+insert into workers (`+statement.WorkerColumns+`)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 on conflict (id) do update set lanes = excluded.lanes, repos = excluded.repos, schema = excluded.schema,
 	heartbeat_at = clock_timestamp(), stopped_at = null`,

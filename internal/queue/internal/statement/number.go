@@ -1,4 +1,4 @@
-package queue
+package statement
 
 import (
 	"regexp"
@@ -18,8 +18,8 @@ type numbered struct {
 // numberings are those of statements that are sent so often that numbering them each time would show.
 var numberings sync.Map //nolint:gochecknoglobals // of constants
 
-// number returns a statement's text and arguments as the server takes them.
-func number(sql string, by pgx.NamedArgs) (string, []any) {
+// Number returns a statement's text and arguments as the server takes them.
+func Number(sql string, by pgx.NamedArgs) (string, []any) {
 	known, ok := numberings.Load(sql)
 	if !ok {
 		known, _ = numberings.LoadOrStore(sql, numberOf(sql))
@@ -45,8 +45,8 @@ func numberOf(sql string) numbered {
 	return n
 }
 
-// queueNamed adds a statement to a batch.
-func queueNamed(batch *pgx.Batch, sql string, by pgx.NamedArgs) *pgx.QueuedQuery {
-	text, args := number(sql, by)
+// Add adds a statement to a batch.
+func Add(batch *pgx.Batch, sql string, by pgx.NamedArgs) *pgx.QueuedQuery {
+	text, args := Number(sql, by)
 	return batch.Queue(text, args...)
 }
