@@ -12,13 +12,13 @@ import (
 
 	"orch/internal/db"
 	"orch/internal/queue/internal/clock"
+	"orch/internal/queue/internal/due"
 	"orch/internal/queue/internal/statement"
 )
 
 const (
 	claimTries = 8
-	fullTries  = 3   // of which lost ones are repeated whole
-	spare      = 100 // candidates more than slots, at most
+	fullTries  = 3 // of which lost ones are repeated whole
 )
 
 // ClaimRequest says who claims what.
@@ -32,9 +32,6 @@ type ClaimRequest struct {
 
 // repos are those of which jobs may be claimed that are pinned to no root.
 func (r ClaimRequest) repos() []string { return append([]string{""}, r.Repos...) }
-
-// many is how many candidates a claim looks for: some more than it can take, since others look at the same ones.
-func (r ClaimRequest) many() int { return r.Limit + min(r.Limit, spare) + 8 }
 
 // Claim grants up to Limit jobs of a lane to a worker, each under a new epoch. It returns fewer, or none, when no more
 // are due, or when it lost them to other claimers again and again: LookAgain tells. When it fails, the jobs that it may have granted all the same are found by a later Beat.
@@ -71,7 +68,7 @@ func (q *Queue) Claim(ctx context.Context, req ClaimRequest) (leases []*Lease, e
 // contended has the lane look again soon.
 func (*Queue) contended(h *holder, lane string) {
 	v := h.view(lane)
-	v.contended = true
+	v.Contended = true
 	h.setView(lane, v)
 }
 
@@ -79,7 +76,7 @@ func (*Queue) contended(h *holder, lane string) {
 // brought fewer than there were slots. Zero: it saw everything.
 func (q *Queue) LookAgain(worker uuid.UUID, lane string) time.Duration {
 	v := q.holder(worker).view(lane)
-	return v.again()
+	return v.Again()
 }
 
 // claimLost says whether a claim met another one: two rows of one concurrency key, or locks taken crosswise. The
@@ -116,7 +113,9 @@ func (q *Queue) claimOnce(ctx context.Context, h *holder, req ClaimRequest, lost
 	}
 	defer conn.Release()
 	view := h.view(req.Lane)
-	found, err := view.find(ctx, conn, req)
+	found, err := view.Find(ctx, conn, due.Request{
+		Lane: req.Lane, Kinds: req.Kinds, Repos: req.repos(), Root: req.Worker.RootID, Limit: req.Limit,
+	})
 	if err == nil && len(found) > 0 {
 		found = found[:max(1, len(found)>>max(0, lost-fullTries))]
 		leases, err = q.grant(ctx, conn, req, found)
@@ -124,9 +123,13 @@ func (q *Queue) claimOnce(ctx context.Context, h *holder, req ClaimRequest, lost
 	if err != nil {
 		return nil, false, err
 	}
-	view.advance(found, leases)
+	taken := make(map[int64]bool, len(leases))
+	for _, lease := range leases {
+		taken[lease.id] = true
+	}
+	view.Advance(found, taken)
 	contended = len(leases) < min(len(found), req.Limit)
-	view.contended = (contended || lost > fullTries) && len(leases) > 0 // of rows that somebody keeps locked nothing is to be had soon
+	view.Contended = (contended || lost > fullTries) && len(leases) > 0 // of rows that somebody keeps locked nothing is to be had soon
 	h.setView(req.Lane, view)
 	return leases, contended, nil
 }
@@ -139,7 +142,7 @@ with picked as materialized (
 		select id from jobs j
 		where j.id = c.id and state::text = 'queued' and run_at <= now()
 			and (pinned_root = @root or (pinned_root is null and repo = any(@repos::text[])))
-			and (run_id is not null or ` + notPaused + `)
+			and (run_id is not null or ` + due.NotPaused + `)
 			and not exists (select from jobs r where r.worker_id is not null and r.concurrency_key = j.concurrency_key)
 		for update skip locked) job
 	limit @limit)
@@ -167,7 +170,7 @@ func granted(w *Worker, row pgx.CollectableRow) (Job, error) {
 }
 
 // grant makes leases of the first candidates that can be had, in their order.
-func (q *Queue) grant(ctx context.Context, on statement.Batcher, req ClaimRequest, found []candidate) ([]*Lease, error) {
+func (q *Queue) grant(ctx context.Context, on statement.Batcher, req ClaimRequest, found []due.Candidate) ([]*Lease, error) {
 	w := req.Worker
 	ids, place := make([]int64, len(found)), make(map[int64]int, len(found))
 	for n, c := range found {

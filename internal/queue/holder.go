@@ -1,10 +1,11 @@
 package queue
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/google/uuid"
+
+	"orch/internal/queue/internal/due"
 )
 
 // grant names a lease among those of one worker.
@@ -21,7 +22,7 @@ type holder struct {
 	nextSeq  uint64
 	inFlight map[uint64]struct{}
 	suspects map[grant]uint64 // row seen without a lease → newest claim that was started then
-	views    map[string]view  // by lane
+	views    map[string]due.View  // by lane
 	beat     beatConn
 }
 
@@ -30,7 +31,7 @@ func (q *Queue) holder(worker uuid.UUID) *holder {
 	defer q.mu.Unlock()
 	h := q.holders[worker]
 	if h == nil {
-		h = &holder{leases: map[grant]*Lease{}, inFlight: map[uint64]struct{}{}, suspects: map[grant]uint64{}, views: map[string]view{}}
+		h = &holder{leases: map[grant]*Lease{}, inFlight: map[uint64]struct{}{}, suspects: map[grant]uint64{}, views: map[string]due.View{}}
 		q.holders[worker] = h
 	}
 	return h
@@ -90,15 +91,14 @@ func (h *holder) orphans(rows []grant) []grant {
 }
 
 // view returns what the claims of a lane know, for one that may change it.
-func (h *holder) view(lane string) view {
+func (h *holder) view(lane string) due.View {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v := h.views[lane]
-	v.levels = slices.Clone(v.levels)
-	return v
+	return v.Clone()
 }
 
-func (h *holder) setView(lane string, v view) {
+func (h *holder) setView(lane string, v due.View) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.views[lane] = v

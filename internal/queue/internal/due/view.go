@@ -1,4 +1,4 @@
-package queue
+package due
 
 import (
 	"cmp"
@@ -19,6 +19,7 @@ const (
 	keyWindow   = 100 // keys that it looks at together when more rows than that are due, and
 	keyWindows  = 4   // how often
 	spareLevels = 8   // without rows, that a claim goes on to look at
+	spare       = 100 // candidates more than slots, at most
 	keyPause    = 20 * time.Millisecond
 	soon        = time.Millisecond
 
@@ -33,23 +34,42 @@ const (
 	lateCommit = 50 * time.Millisecond // a row that is committed so long after its run_at is still ahead of a mark
 )
 
-// view is what the claims of one lane know of its queue, see doc.go.
-type view struct {
+// Request says for whom a view looks.
+type Request struct {
+	Lane  string
+	Kinds []string  // only these
+	Repos []string  // of the jobs that are pinned to no root, only those of these; "" is of none
+	Root  uuid.UUID // the data root that is served
+	Limit int       // free slots
+}
+
+// many is how many candidates a claim looks for: some more than it can take, since others look at the same ones.
+func (r Request) many() int { return r.Limit + min(r.Limit, spare) + 8 }
+
+// View is what the claims of one lane know of its queue, see doc.go.
+type View struct {
 	kinds, repos []string // the levels are those of
 	levels       []place
-	lookAt       time.Duration // boot clock: until then the levels and their marks serve
+	LookAt       time.Duration // boot clock: until then the levels and their marks serve
 	key          string        // the walk from key to key goes on behind it
 	round        bool          // which hasn't come round yet since it began, behind from
 	from         string
 	wrapped      bool // it has passed the last key
 	byMarks      bool // the last claim went by marks
-	contended    bool // and it got only a part, since another claimer was at the same rows
+	Contended    bool // and it got only a part, since another claimer was at the same rows
 }
 
-// find returns candidates, the best first: more than there are slots, so that claimers who look at the same time find
+// Clone is a View that may be changed beside this one.
+func (v *View) Clone() View {
+	beside := *v
+	beside.levels = slices.Clone(v.levels)
+	return beside
+}
+
+// Find returns candidates, the best first: more than there are slots, so that claimers who look at the same time find
 // something each.
-func (v *view) find(ctx context.Context, on statement.Batcher, req ClaimRequest) ([]candidate, error) {
-	var found []candidate
+func (v *View) Find(ctx context.Context, on statement.Batcher, req Request) ([]Candidate, error) {
+	var found []Candidate
 	var err error
 	if v.byMarks = v.serves(req); v.byMarks {
 		found, err = v.walk(ctx, on, req)
@@ -72,17 +92,17 @@ func (v *view) find(ctx context.Context, on statement.Batcher, req ClaimRequest)
 }
 
 // serves says whether a claim can do with the known levels and their marks.
-func (v *view) serves(req ClaimRequest) bool {
-	return clock.Boot() < v.lookAt && v.isOf(req)
+func (v *View) serves(req Request) bool {
+	return clock.Boot() < v.LookAt && v.isOf(req)
 }
 
-func (v *view) isOf(req ClaimRequest) bool {
-	return slices.Equal(v.kinds, req.Kinds) && slices.Equal(v.repos, req.repos())
+func (v *View) isOf(req Request) bool {
+	return slices.Equal(v.kinds, req.Kinds) && slices.Equal(v.repos, req.Repos)
 }
 
 // look lists the levels and walks all of them from their beginning. Most often they are the known ones, so those are
 // walked at once.
-func (v *view) look(ctx context.Context, on statement.Batcher, req ClaimRequest) (found []candidate, err error) {
+func (v *View) look(ctx context.Context, on statement.Batcher, req Request) (found []Candidate, err error) {
 	if !v.isOf(req) {
 		v.levels = nil
 	}
@@ -93,8 +113,8 @@ func (v *view) look(ctx context.Context, on statement.Batcher, req ClaimRequest)
 	batch := statement.ByIndex()
 	visited := measure(batch)
 	statement.Add(batch, listSQL, pgx.NamedArgs{
-		"lane": req.Lane, "kinds": req.Kinds, "repos": req.repos(), "root": req.Worker.RootID,
-		"roots": []uuid.UUID{uuid.Nil, req.Worker.RootID},
+		"lane": req.Lane, "kinds": req.Kinds, "repos": req.Repos, "root": req.Root,
+		"roots": []uuid.UUID{uuid.Nil, req.Root},
 	}).Query(func(rows pgx.Rows) (err error) {
 		listed, err = pgx.CollectRows(rows, pgx.RowToStructByPos[level])
 		return err
@@ -104,7 +124,7 @@ func (v *view) look(ctx context.Context, on statement.Batcher, req ClaimRequest)
 	if err := on.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("look for due jobs: %w", err)
 	}
-	v.kinds, v.repos = slices.Clone(req.Kinds), req.repos()
+	v.kinds, v.repos = slices.Clone(req.Kinds), slices.Clone(req.Repos)
 	if !v.holds(listed) {
 		v.levels = make([]place, len(listed))
 		for i, l := range listed {
@@ -125,7 +145,7 @@ func (v *view) look(ctx context.Context, on statement.Batcher, req ClaimRequest)
 
 // holds says whether the known levels are those of a list, and marks which of them it has. Some more do no harm: one of
 // which the last job was just claimed is likely to be listed again.
-func (v *view) holds(listed []level) bool {
+func (v *View) holds(listed []level) bool {
 	there := make(map[level]bool, len(listed))
 	for _, l := range listed {
 		there[l] = true
@@ -163,7 +183,7 @@ func (v *visits) until(batch *pgx.Batch) *visits {
 }
 
 // walk finds the due jobs of the known levels.
-func (v *view) walk(ctx context.Context, on statement.Batcher, req ClaimRequest) (found []candidate, err error) {
+func (v *View) walk(ctx context.Context, on statement.Batcher, req Request) (found []Candidate, err error) {
 	batch := statement.ByIndex()
 	v.queueWalk(batch, req, &found)
 	if err := on.SendBatch(ctx, batch).Close(); err != nil {
@@ -172,9 +192,9 @@ func (v *view) walk(ctx context.Context, on statement.Batcher, req ClaimRequest)
 	return found, nil
 }
 
-func (v *view) queueWalk(batch *pgx.Batch, req ClaimRequest, found *[]candidate) {
+func (v *View) queueWalk(batch *pgx.Batch, req Request, found *[]Candidate) {
 	statement.Add(batch, walkSQL, v.args(req)).Query(func(rows pgx.Rows) (err error) {
-		*found, err = pgx.AppendRows(*found, rows, func(row pgx.CollectableRow) (c candidate, err error) {
+		*found, err = pgx.AppendRows(*found, rows, func(row pgx.CollectableRow) (c Candidate, err error) {
 			err = row.Scan(&c.N, &c.ID, &c.Priority, &c.RunAt, &c.Key)
 			return c, err
 		})
@@ -184,7 +204,7 @@ func (v *view) queueWalk(batch *pgx.Batch, req ClaimRequest, found *[]candidate)
 
 // mayHoldMore says whether there is a level with keys of which the walk found less than it looked for: it may have ended
 // at a crowd.
-func (v *view) mayHoldMore(found []candidate, req ClaimRequest) bool {
+func (v *View) mayHoldMore(found []Candidate, req Request) bool {
 	count := make([]int, len(v.levels)+1)
 	for _, c := range found {
 		count[c.N]++
@@ -199,7 +219,7 @@ func (v *view) mayHoldMore(found []candidate, req ClaimRequest) bool {
 
 // walkKeys goes on from key to key until it has enough jobs, has come round, or has looked at keyWindows windows: then the
 // next claim goes on from there, so that every key has its turn. found is what the claim has already.
-func (v *view) walkKeys(ctx context.Context, on statement.Batcher, req ClaimRequest, found []candidate) ([]candidate, error) {
+func (v *View) walkKeys(ctx context.Context, on statement.Batcher, req Request, found []Candidate) ([]Candidate, error) {
 	args := v.args(req)
 	args["keys"] = keyWindow
 	if !v.round {
@@ -222,7 +242,7 @@ func (v *view) walkKeys(ctx context.Context, on statement.Batcher, req ClaimRequ
 				v.key = row.Key
 			}
 			if row.ID != nil {
-				found = append(found, candidate{N: *row.N, ID: *row.ID, Priority: *row.Priority, RunAt: *row.RunAt, Key: &row.Key})
+				found = append(found, Candidate{N: *row.N, ID: *row.ID, Priority: *row.Priority, RunAt: *row.RunAt, Key: &row.Key})
 			}
 		}
 		found = v.best(found)
@@ -238,7 +258,7 @@ func (v *view) walkKeys(ctx context.Context, on statement.Batcher, req ClaimRequ
 }
 
 // args are the arguments of walkSQL and keysSQL.
-func (v *view) args(req ClaimRequest) pgx.NamedArgs {
+func (v *View) args(req Request) pgx.NamedArgs {
 	n := len(v.levels)
 	kinds, roots, keyed, repos := make([]string, n), make([]uuid.UUID, n), make([]bool, n), make([]string, n)
 	priorities, marks := make([]int16, n), make([]time.Time, n)
@@ -246,32 +266,32 @@ func (v *view) args(req ClaimRequest) pgx.NamedArgs {
 		kinds[i], roots[i], keyed[i], repos[i], priorities[i], marks[i] = l.Kind, l.Root, l.Keyed, l.Repo, l.Priority, l.mark
 	}
 	return pgx.NamedArgs{
-		"lane": req.Lane, "root": req.Worker.RootID, "handled": req.Kinds, "many": req.many(), "window": max(window, req.many()),
+		"lane": req.Lane, "root": req.Root, "handled": req.Kinds, "many": req.many(), "window": max(window, req.many()),
 		"kinds": kinds, "roots": roots, "keyed": keyed, "repos": repos, "priorities": priorities, "marks": marks,
 	}
 }
 
-// again is how long after a claim another one may find what it couldn't see; zero = never.
-func (v *view) again() time.Duration {
+// Again is how long after a claim another one may find what it couldn't see; zero = never.
+func (v *View) Again() time.Duration {
 	switch {
-	case v.contended:
+	case v.Contended:
 		return soon
 	case v.round:
 		return keyPause
 	case v.byMarks:
-		return max(v.lookAt-clock.Boot(), soon)
+		return max(v.LookAt-clock.Boot(), soon)
 	default:
 		return 0
 	}
 }
 
 // rest says when the next look at everything is due, by what this one cost, and marks where claims begin until then.
-func (v *view) rest(entries int64, now time.Time, found []candidate) {
+func (v *View) rest(entries int64, now time.Time, found []Candidate) {
 	if entries <= cheapLook {
-		v.lookAt = 0
+		v.LookAt = 0
 		return
 	}
-	v.lookAt = clock.Boot() + min(time.Duration(entries)*restPerEntry, maxRest)
+	v.LookAt = clock.Boot() + min(time.Duration(entries)*restPerEntry, maxRest)
 	for i := range v.levels {
 		v.levels[i].mark = now
 	}
@@ -285,12 +305,8 @@ func (v *view) rest(entries int64, now time.Time, found []candidate) {
 	}
 }
 
-// advance moves the marks to the newest of what a claim was granted.
-func (v *view) advance(found []candidate, granted []*Lease) {
-	taken := make(map[int64]bool, len(granted))
-	for _, lease := range granted {
-		taken[lease.id] = true
-	}
+// Advance moves the marks to the newest of what a claim was granted: taken is true of those.
+func (v *View) Advance(found []Candidate, taken map[int64]bool) {
 	for _, c := range found {
 		if !taken[c.ID] || c.N == 0 {
 			continue
@@ -302,8 +318,8 @@ func (v *view) advance(found []candidate, granted []*Lease) {
 }
 
 // best sorts candidates: what may have a living run, what has begun in this root, and the rest. Of a key the first stays.
-func (v *view) best(found []candidate) []candidate {
-	rank := func(c candidate) int {
+func (v *View) best(found []Candidate) []Candidate {
+	rank := func(c Candidate) int {
 		switch {
 		case c.N == 0:
 			return 0
@@ -313,11 +329,11 @@ func (v *view) best(found []candidate) []candidate {
 			return 2
 		}
 	}
-	slices.SortFunc(found, func(a, b candidate) int {
+	slices.SortFunc(found, func(a, b Candidate) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Priority, a.Priority), a.RunAt.Compare(b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
 	ids, keys := make(map[int64]bool, len(found)), map[string]bool{}
-	return slices.DeleteFunc(found, func(c candidate) bool {
+	return slices.DeleteFunc(found, func(c Candidate) bool {
 		twice := ids[c.ID] || (c.Key != nil && keys[*c.Key])
 		ids[c.ID] = true
 		if c.Key != nil {

@@ -1,4 +1,4 @@
-package queue
+package due
 
 import (
 	"time"
@@ -22,8 +22,8 @@ type place struct {
 	empty bool      // it had no rows when the levels were listed last
 }
 
-// candidate is a job that a claim may try to take.
-type candidate struct {
+// Candidate is a job that a claim may try to take.
+type Candidate struct {
 	N        int // of its level, counted from 1; 0 = followed
 	ID       int64
 	Priority int16
@@ -59,15 +59,15 @@ const (
 	order by run_at, id limit 1`
 	keyIsFree = `not exists (select from jobs r where r.worker_id is not null and r.concurrency_key = k.key)`
 
-	// notPaused is asked of a level or a job.
-	notPaused = `not exists (select from pauses where (scope = 'lane' and name = @lane) or (scope = 'repo' and name = repo))`
+	// NotPaused is asked of a level or a job.
+	NotPaused = `not exists (select from pauses where (scope = 'lane' and name = @lane) or (scope = 'repo' and name = repo))`
 
 	// knownLevels are those of the claim's view, without the paused ones.
 	knownLevels = `(
 	select * from unnest(
 			@kinds::text[], @roots::uuid[], @keyed::boolean[], @repos::text[], @priorities::smallint[], @marks::timestamptz[])
 		with ordinality as l (kind, root, keyed, repo, priority, mark, n)
-	where ` + notPaused + ` offset 0) l`
+	where ` + NotPaused + ` offset 0) l`
 )
 
 // listSQL lists the levels that have rows, one index probe each.
