@@ -215,12 +215,12 @@ func (n *night) haunt() {
 			deck = slices.Delete(deck, next, next+1)
 		}
 		n.tidy()
-		pause(time.Duration(1000+n.dice.IntN(2000)) * time.Millisecond)
+		calm(time.Duration(1000+n.dice.IntN(2000)) * time.Millisecond)
 	}
 }
 
-// pause is the time between two faults.
-func pause(d time.Duration) {
+// calm is the time between two faults.
+func calm(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	<-timer.C

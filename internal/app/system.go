@@ -36,6 +36,7 @@ import (
 	"orch/internal/merge/lease"
 	"orch/internal/process"
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/queue/prune"
 	"orch/internal/reaper"
 	"orch/internal/reconcile"
@@ -65,6 +66,7 @@ type system struct {
 	catalog *catalog.Catalog
 	forge   forge.Forge
 	queue   *queue.Queue
+	pauses  *pause.Store
 	tasks   *task.Store
 	runs    *agent.Runs
 	gates   *gate.Registry
@@ -113,6 +115,7 @@ func newSystem(
 		return nil, err
 	}
 	s.queue = queue.New(pool, queue.Config{LeaseTTL: cfg.Worker.LeaseTTL.Duration(), Logger: log, OnFailed: s.jobFailedTx})
+	s.pauses = pause.NewStore(pool)
 	s.places = place.New(place.Config{Root: data, Git: program, Forge: s.forge})
 	s.hosts = hosts.New(hosts.Config{
 		Pool: pool, Tasks: s.tasks, OfferedTx: s.merges.OfferedTx, Self: data.ID(), Logger: log, Watch: hostdead.Config{
@@ -178,7 +181,7 @@ func secretsOf(cfg *config.Config) []process.Secret {
 func (s *system) wireWorker(ctx context.Context, opts Options, beat func(service string)) error {
 	cfg, log := opts.Config, opts.Logger
 	agents := roster.New(roster.Config{
-		Runs: s.runs, Catalog: s.catalog, Queue: s.queue, Tasks: s.tasks, Usage: usage.NewStore(s.pool), Alone: s.places.Alone,
+		Runs: s.runs, Catalog: s.catalog, Pauses: s.pauses, Tasks: s.tasks, Usage: usage.NewStore(s.pool), Alone: s.places.Alone,
 		OnPauseTx: s.alerts.AgentPausedTx, Logger: log,
 	})
 	stages := stage.NewHandler(stage.Config{
@@ -190,7 +193,7 @@ func (s *system) wireWorker(ctx context.Context, opts Options, beat func(service
 	landing, err := merge.NewHandler(merge.Config{
 		Store: s.merges, Tasks: landingTasks{s.tasks, log}, Mirrors: s.places.Mirrors(), Catalog: landingCatalog{s.catalog, s.tasks},
 		Tester: landingTester{s.catalog, s.tasks, s.gates}, Forge: s.forge, Committer: git.Committer(), Owner: s.root.InstanceID().String(), Logger: log,
-		Paused: s.queue.RepoPaused, EndRuns: s.runs.EndTask, At: opts.At,
+		Paused: s.pauses.RepoPaused, EndRuns: s.runs.EndTask, At: opts.At,
 	})
 	if err != nil {
 		return err
@@ -286,5 +289,5 @@ func (s *system) listener(conn, sender *pgx.ConnConfig, log *slog.Logger) *db.Li
 
 // sources are what the API looks at.
 func (s *system) sources() view.Sources {
-	return view.Sources{Catalog: s.catalog, Forge: s.forge, Jobs: s.queue, Tasks: s.tasks, Runs: s.runs, Usage: usage.NewStore(s.pool), Leases: s.leases, Places: s.places, Root: s.root.ID()}
+	return view.Sources{Catalog: s.catalog, Forge: s.forge, Jobs: s.queue, Pauses: s.pauses, Tasks: s.tasks, Runs: s.runs, Usage: usage.NewStore(s.pool), Leases: s.leases, Places: s.places, Root: s.root.ID()}
 }

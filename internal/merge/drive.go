@@ -14,6 +14,7 @@ import (
 	"orch/internal/merge/lease"
 	"orch/internal/merge/problem"
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 )
 
 // drive is one handler's work on one attempt, while it holds job and merge lease.
@@ -164,7 +165,7 @@ func (d *drive) rests(ctx context.Context) (bool, error) {
 	next := d.attempt
 	next.LastError, next.Wait = "", 0
 	return true, d.end(ctx, next, func(tx pgx.Tx) error {
-		return d.job.ReleaseTx(ctx, tx, queue.Release{WaitingFor: queue.WaitingForRepo(next.Repo)})
+		return d.job.ReleaseTx(ctx, tx, queue.Release{WaitingFor: pause.WaitingForRepo(next.Repo)})
 	})
 }
 

@@ -3,14 +3,14 @@ package merge
 import (
 	"testing"
 
-	"orch/internal/queue"
+	"orch/internal/queue/pause"
 )
 
 // pausing makes a handler that asks for pauses.
 func (w *world) pausing(at func(p point)) *Handler {
 	w.t.Helper()
 	cfg := w.config()
-	cfg.At, cfg.Paused = told(at), w.queue.RepoPaused
+	cfg.At, cfg.Paused = told(at), pause.NewStore(w.pool).RepoPaused
 	h, err := NewHandler(cfg)
 	if err != nil {
 		w.t.Fatal(err)
@@ -21,14 +21,14 @@ func (w *world) pausing(at func(p point)) *Handler {
 func (w *world) pause() {
 	w.t.Helper()
 	w.exec(`update jobs set repo = $1`, repoName)
-	if err := w.queue.Pause(w.t.Context(), queue.Pause{Scope: queue.PauseRepo, Name: repoName, Reason: "a freeze", Actor: "me"}); err != nil {
+	if err := pause.NewStore(w.pool).Pause(w.t.Context(), pause.Pause{Scope: pause.Repo, Name: repoName, Reason: "a freeze", Actor: "me"}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
 func (w *world) resume() {
 	w.t.Helper()
-	if resumed, err := w.queue.Resume(w.t.Context(), queue.PauseRepo, repoName); err != nil || !resumed {
+	if resumed, err := pause.NewStore(w.pool).Resume(w.t.Context(), pause.Repo, repoName); err != nil || !resumed {
 		w.t.Fatal(resumed, err)
 	}
 }
@@ -58,7 +58,7 @@ func TestPauseGivesTheLeaseBackAndKeepsTheTest(t *testing.T) {
 			if got := w.step(task) + " " + w.jobState(task); got != want.step+" queued" || w.main() != main {
 				t.Errorf("attempt and job are %s", got)
 			}
-			if got := w.text(`select phase from jobs where task_id = $1`, task); got != queue.WaitingForRepo(repoName) {
+			if got := w.text(`select phase from jobs where task_id = $1`, task); got != pause.WaitingForRepo(repoName) {
 				t.Errorf("it waits for %q", got)
 			}
 			w.clean()

@@ -21,8 +21,8 @@ type holder struct {
 	leases   map[grant]*Lease
 	nextSeq  uint64
 	inFlight map[uint64]struct{}
-	suspects map[grant]uint64 // row seen without a lease → newest claim that was started then
-	views    map[string]due.View  // by lane
+	suspects map[grant]uint64    // row seen without a lease → newest claim that was started then
+	views    map[string]due.View // by lane
 	beat     beatConn
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/queue/queuetest"
 	"orch/internal/testdb"
 )
@@ -89,7 +90,7 @@ func TestClaimDoesNotWalkWhatItCannotTake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, queue.Config{})
-			b.no(b.q.Pause(t.Context(), queue.Pause{Scope: queue.PauseRepo, Name: "paused", Reason: "broken", Actor: "me"}))
+			b.no(pause.NewStore(b.pool).Pause(t.Context(), pause.Pause{Scope: pause.Repo, Name: "paused", Reason: "broken", Actor: "me"}))
 			b.exec(`vacuum analyze jobs`) // the planner thinks that the table is empty, then that it is as it is
 			busy := b.running(queue.Insert{ConcurrencyKey: "busy"}).Job().ID
 			b.exec(c.backlog)
@@ -235,7 +236,7 @@ func TestGrantAsksForEverythingAgain(t *testing.T) {
 	req := queue.ClaimRequest{Worker: b.w, Lane: "lane", Kinds: []string{"work"}, Repos: []string{"a", "paused"}, Limit: 1}
 	b.enqueue(queue.Insert{ConcurrencyKey: "busy"})
 	b.one(b.w)
-	b.no(b.q.Pause(t.Context(), queue.Pause{Scope: queue.PauseRepo, Name: "paused"}))
+	b.no(pause.NewStore(b.pool).Pause(t.Context(), pause.Pause{Scope: pause.Repo, Name: "paused"}))
 	cancelled := b.enqueue(queue.Insert{})
 	_, err := b.q.Cancel(t.Context(), cancelled)
 	b.no(err)
@@ -253,11 +254,11 @@ func TestGrantAsksForEverythingAgain(t *testing.T) {
 		equal(t, what, len(leases), 0)
 	}
 	good := b.enqueue(queue.Insert{Repo: "a"})
-	b.no(b.q.Pause(t.Context(), queue.Pause{Scope: queue.PauseLane, Name: "lane"}))
+	b.no(pause.NewStore(b.pool).Pause(t.Context(), pause.Pause{Scope: pause.Lane, Name: "lane"}))
 	leases, err := queue.Grant(t.Context(), b.q, req, good)
 	b.no(err)
 	equal(t, "lane paused", len(leases), 0)
-	_, err = b.q.Resume(t.Context(), queue.PauseLane, "lane")
+	_, err = pause.NewStore(b.pool).Resume(t.Context(), pause.Lane, "lane")
 	b.no(err)
 	leases, err = queue.Grant(t.Context(), b.q, req, cancelled, good)
 	b.no(err)

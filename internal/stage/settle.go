@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/task"
 	"orch/internal/task/flow"
 )
@@ -224,7 +225,7 @@ func (h *Handler) giveBack(ctx context.Context, w *work) error {
 		case w.ran.WaitingFor != "":
 			release.WaitingFor = w.ran.WaitingFor
 		case w.ran.Pause != nil:
-			release.WaitingFor = queue.WaitingForAgent(w.ran.Pause.Agent)
+			release.WaitingFor = pause.WaitingForAgent(w.ran.Pause.Agent)
 		}
 	}
 	return h.settle(ctx, w, func(ctx context.Context, tx pgx.Tx) error {

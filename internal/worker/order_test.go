@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/queue/queuetest"
 	"orch/internal/testdb"
 	"orch/internal/worker"
@@ -184,13 +185,14 @@ func TestResumeAfterAPauseWakesAWorkerWhosePollIsAnHourLong(t *testing.T) {
 		b.cfg.Lanes["side"], b.cfg.KindLane["side"], b.cfg.Handlers["side"] = 1, "side", ran.handler()
 	}).start()
 	b.listen()
-	for _, p := range []queue.Pause{{Scope: queue.PauseLane, Name: "lane"}, {Scope: queue.PauseRepo, Name: "r"}} {
+	pauses := pause.NewStore(b.pool)
+	for _, p := range []pause.Pause{{Scope: pause.Lane, Name: "lane"}, {Scope: pause.Repo, Name: "r"}} {
 		p.Reason, p.Actor = "test", "test"
-		b.no(b.q.Pause(t.Context(), p))
+		b.no(pauses.Pause(t.Context(), p))
 		id := b.add(queue.Insert{Kind: "k", Repo: "r"})
 		b.until(b.add(queue.Insert{Kind: "side", Lane: "side"}), queue.StateSucceeded) // somebody does look
 		equal(t, "epoch while paused", b.get(id).Epoch, 0)
-		resumed, err := b.q.Resume(t.Context(), p.Scope, p.Name)
+		resumed, err := pauses.Resume(t.Context(), p.Scope, p.Name)
 		b.no(err)
 		equal(t, "resumed", resumed, true)
 		b.until(id, queue.StateSucceeded)

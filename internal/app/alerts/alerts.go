@@ -15,6 +15,7 @@ import (
 	"orch/internal/db"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/reaper"
 	"orch/internal/task"
 	"orch/internal/task/flow"
@@ -133,7 +134,7 @@ func (a *Alerts) LeaseReclaimedTx(ctx context.Context, tx pgx.Tx, r lease.Reclai
 }
 
 // AgentPausedTx is roster.Config.OnPauseTx.
-func (a *Alerts) AgentPausedTx(ctx context.Context, tx pgx.Tx, p queue.Pause) error {
+func (a *Alerts) AgentPausedTx(ctx context.Context, tx pgx.Tx, p pause.Pause) error {
 	told := alert.Alert{Kind: alert.AgentPaused, Agent: p.Name, Code: p.Code, Reason: alert.MeaningOfPause(p.Code)}
 	if p.Until == nil { // such a pause is begun once: nothing but a person ends it
 		told.Key = fmt.Sprintf("%s:%s:%d", p.Name, p.Code, time.Now().UnixNano())

@@ -20,6 +20,7 @@ import (
 	"orch/internal/db"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/queue/queuetest"
 	"orch/internal/reaper"
 	"orch/internal/task"
@@ -313,7 +314,7 @@ func TestPauseThatNeedsAPersonOrLastsIsTold(t *testing.T) {
 	b := newBench(t)
 	pause := func(name, code string, d time.Duration) {
 		t.Helper()
-		p := queue.Pause{Scope: queue.PauseAgent, Name: name, Code: code, Reason: "S3cret: it said so"}
+		p := pause.Pause{Scope: pause.Agent, Name: name, Code: code, Reason: "S3cret: it said so"}
 		if d > 0 {
 			until := time.Now().Add(d)
 			p.Until = &until

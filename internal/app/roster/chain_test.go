@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/testagent"
 )
 
@@ -33,7 +34,7 @@ func TestResumedFallbackTakesOver(t *testing.T) {
 	w.program("coder", "claude", works)
 	spare := w.program("spare", "codex", works)
 	for _, name := range []string{"coder", "spare"} {
-		if err := w.queue.Pause(t.Context(), queue.Pause{Scope: queue.PauseAgent, Name: name, Reason: "holiday", Actor: "me"}); err != nil {
+		if err := w.pausing.Pause(t.Context(), pause.Pause{Scope: pause.Agent, Name: name, Reason: "holiday", Actor: "me"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,7 +43,7 @@ func TestResumedFallbackTakesOver(t *testing.T) {
 	if err := w.work(); !errors.As(err, &snooze) {
 		t.Fatal(err)
 	}
-	if was, err := w.queue.Resume(t.Context(), queue.PauseAgent, "spare"); !was || err != nil {
+	if was, err := w.pausing.Resume(t.Context(), pause.Agent, "spare"); !was || err != nil {
 		t.Fatal(was, err)
 	}
 	w.through(added)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/task"
 	"orch/internal/task/flow"
 	"orch/internal/testagent"
@@ -173,7 +174,7 @@ func TestAllOfTheChainPaused(t *testing.T) {
 	w := newWorld(t, withFallback)
 	w.program("coder", "claude", works)
 	for _, name := range []string{"coder", "spare"} {
-		if err := w.queue.Pause(t.Context(), queue.Pause{Scope: queue.PauseAgent, Name: name, Reason: "holiday", Actor: "me"}); err != nil {
+		if err := w.pausing.Pause(t.Context(), pause.Pause{Scope: pause.Agent, Name: name, Reason: "holiday", Actor: "me"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -185,7 +186,7 @@ func TestAllOfTheChainPaused(t *testing.T) {
 	if w.claim() != nil {
 		t.Fatal("the job doesn't wait")
 	}
-	if was, err := w.queue.Resume(t.Context(), queue.PauseAgent, "coder"); !was || err != nil {
+	if was, err := w.pausing.Resume(t.Context(), pause.Agent, "coder"); !was || err != nil {
 		t.Fatal(was, err)
 	}
 	w.through(added)
@@ -212,7 +213,7 @@ func TestAuthPausesUntilResumed(t *testing.T) {
 	if err := w.work(); !errors.As(err, &snooze) || len(w.calls(p)) != 1 {
 		t.Fatalf("it is over by itself: %v", err)
 	}
-	if _, err := w.queue.Resume(t.Context(), queue.PauseAgent, "coder"); err != nil {
+	if _, err := w.pausing.Resume(t.Context(), pause.Agent, "coder"); err != nil {
 		t.Fatal(err)
 	}
 	w.through(second)

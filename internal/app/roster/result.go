@@ -7,7 +7,7 @@ import (
 
 	"orch/internal/agent"
 	"orch/internal/agent/outcome"
-	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/stage"
 )
 
@@ -26,13 +26,13 @@ func (r *Roster) result(ctx context.Context, run stage.AgentRun, res agent.Resul
 	}
 	plan, unplanned := r.cfg.Catalog.Plan(ctx, run.Task)
 	own := unplanned == nil && ran.Agent == plan.OwnAgent
-	pause := stage.Pause{Agent: ran.Agent, Code: ran.Outcome, Reason: reason(run, res)}
+	met := stage.Pause{Agent: ran.Agent, Code: ran.Outcome, Reason: reason(run, res)}
 	if res.Outcome.UntilReset() {
 		until, err := r.reset(ctx, ran.Agent, own, res)
 		if err != nil {
 			return stage.AgentResult{}, err
 		}
-		if pause.Until = until; !until.After(time.Now()) {
+		if met.Until = until; !until.After(time.Now()) {
 			return ran, nil // over by now: nobody looked at the end of the run for so long
 		}
 		ran.RetryAfter = time.Until(until)
@@ -40,7 +40,7 @@ func (r *Roster) result(ctx context.Context, run stage.AgentRun, res agent.Resul
 	if own {
 		return ran, nil // what it met is no other task's matter
 	}
-	ran.Pause = &pause
+	ran.Pause = &met
 	if unplanned != nil {
 		return ran, nil //nolint:nilerr // an edit took it away; the next start says so
 	}
@@ -49,7 +49,7 @@ func (r *Roster) result(ctx context.Context, run stage.AgentRun, res agent.Resul
 	if err != nil {
 		return stage.AgentResult{}, err
 	}
-	paused[ran.Agent] = queue.Pause{Until: orNil(pause.Until)}
+	paused[ran.Agent] = pause.Pause{Until: orNil(met.Until)}
 	for _, entry := range chain {
 		if _, is := paused[entry.Name]; !is {
 			ran.Fallback, ran.Retry = entry.Name, stage.RetryGiven

@@ -17,6 +17,7 @@ import (
 	"orch/internal/app/catalog"
 	"orch/internal/config/orchyaml"
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/stage"
 	"orch/internal/task"
 )
@@ -30,13 +31,13 @@ type Config struct {
 	Catalog interface {
 		Plan(ctx context.Context, t task.Task) (catalog.Plan, error)
 	}
-	Queue *queue.Queue
-	Tasks *task.Store
-	Usage *usage.Store
+	Pauses *pause.Store
+	Tasks  *task.Store
+	Usage  *usage.Store
 	// Alone does something to the files of a task while nobody else does.
 	Alone func(ctx context.Context, l *queue.Lease, taskID int64, fn func() error) error
 	// OnPauseTx is called in the transaction that pauses an agent for all tasks, e.g. to enqueue an alert. It may be nil.
-	OnPauseTx func(ctx context.Context, tx pgx.Tx, p queue.Pause) error
+	OnPauseTx func(ctx context.Context, tx pgx.Tx, p pause.Pause) error
 	Logger    *slog.Logger // nil = silent
 }
 
@@ -119,16 +120,16 @@ func chainOf(plan catalog.Plan, name string) []orchyaml.Agent {
 }
 
 // paused answers which agents of a chain are paused now.
-func (r *Roster) paused(ctx context.Context, chain []orchyaml.Agent) (map[string]queue.Pause, error) {
+func (r *Roster) paused(ctx context.Context, chain []orchyaml.Agent) (map[string]pause.Pause, error) {
 	names := make([]string, 0, len(chain))
 	for _, entry := range chain {
 		names = append(names, entry.Name)
 	}
-	pauses, err := r.cfg.Queue.AgentPauses(ctx, names)
+	pauses, err := r.cfg.Pauses.AgentPauses(ctx, names)
 	if err != nil {
 		return nil, err
 	}
-	paused := make(map[string]queue.Pause, len(pauses))
+	paused := make(map[string]pause.Pause, len(pauses))
 	for _, p := range pauses {
 		paused[p.Name] = p
 	}
@@ -136,14 +137,14 @@ func (r *Roster) paused(ctx context.Context, chain []orchyaml.Agent) (map[string
 }
 
 // rest is how long a job waits of which all agents are paused. Who resumes one wakes it.
-func rest(chain []orchyaml.Agent, paused map[string]queue.Pause, now time.Time) *queue.SnoozeError {
+func rest(chain []orchyaml.Agent, paused map[string]pause.Pause, now time.Time) *queue.SnoozeError {
 	after := lookAgain
 	for _, entry := range chain {
 		if until := paused[entry.Name].Until; until != nil {
 			after = min(after, max(until.Sub(now), time.Second))
 		}
 	}
-	return &queue.SnoozeError{After: after, WaitingFor: queue.WaitingForAgent(chain[0].Name)}
+	return &queue.SnoozeError{After: after, WaitingFor: pause.WaitingForAgent(chain[0].Name)}
 }
 
 // afford holds what was used against the budgets for another run.
@@ -207,13 +208,13 @@ func (r *Roster) allowed(ctx context.Context, taskID int64) (times int, since ti
 
 // PauseTx implements stage.PauseFunc.
 func (r *Roster) PauseTx(ctx context.Context, tx pgx.Tx, p stage.Pause) error {
-	pause := queue.Pause{Scope: queue.PauseAgent, Name: p.Agent, Code: p.Code, Reason: p.Reason, Actor: task.System}
+	paused := pause.Pause{Scope: pause.Agent, Name: p.Agent, Code: p.Code, Reason: p.Reason, Actor: task.System}
 	until := slog.String("until", "a person resumes it")
 	if !p.Until.IsZero() {
-		pause.Until = &p.Until
+		paused.Until = &p.Until
 		until = slog.Time("until", p.Until.UTC())
 	}
-	changed, err := queue.PauseTx(ctx, tx, pause)
+	changed, err := pause.AgentTx(ctx, tx, paused)
 	if err != nil || !changed {
 		return err
 	}
@@ -222,7 +223,7 @@ func (r *Roster) PauseTx(ctx context.Context, tx pgx.Tx, p stage.Pause) error {
 	if r.cfg.OnPauseTx == nil {
 		return nil
 	}
-	return r.cfg.OnPauseTx(ctx, tx, pause)
+	return r.cfg.OnPauseTx(ctx, tx, paused)
 }
 
 var errNoPreset = errors.New("there is no such preset")

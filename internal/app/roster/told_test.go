@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
-	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/stage"
 	"orch/internal/testdb"
 )
@@ -18,28 +18,28 @@ import (
 func TestPauseIsToldInItsTransaction(t *testing.T) {
 	t.Parallel()
 	pool := testdb.New(t)
-	var told []queue.Pause
+	var told []pause.Pause
 	var refused error
-	r := New(Config{OnPauseTx: func(_ context.Context, _ pgx.Tx, p queue.Pause) error {
+	r := New(Config{OnPauseTx: func(_ context.Context, _ pgx.Tx, p pause.Pause) error {
 		told = append(told, p)
 		return refused
 	}})
-	pause := func(code string, until time.Time) error {
+	meet := func(code string, until time.Time) error {
 		return db.InTx(t.Context(), pool, func(tx pgx.Tx) error {
 			return r.PauseTx(t.Context(), tx, stage.Pause{Agent: "coder", Code: code, Reason: "it said so", Until: until})
 		})
 	}
 	refused = errors.New("refused")
-	if err := pause("auth", time.Time{}); !errors.Is(err, refused) {
+	if err := meet("auth", time.Time{}); !errors.Is(err, refused) {
 		t.Error(err)
 	}
-	pauses, err := queue.New(pool, queue.Config{}).AgentPauses(t.Context(), []string{"coder"})
+	pauses, err := pause.NewStore(pool).AgentPauses(t.Context(), []string{"coder"})
 	if err != nil || len(pauses) > 0 {
 		t.Fatalf("%+v, %v", pauses, err)
 	}
 	refused, told = nil, nil
 	later := time.Now().Add(5 * time.Hour)
-	for _, err := range []error{pause("quota", later), pause("quota", later.Add(-time.Hour)), pause("auth", time.Time{}), pause("auth", time.Time{}), pause("quota", later)} {
+	for _, err := range []error{meet("quota", later), meet("quota", later.Add(-time.Hour)), meet("auth", time.Time{}), meet("auth", time.Time{}), meet("quota", later)} {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,6 +24,7 @@ import (
 	"orch/internal/process"
 	"orch/internal/process/shim"
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/stage"
 	"orch/internal/stage/prompt"
 	"orch/internal/task"
@@ -42,17 +43,18 @@ func TestMain(m *testing.M) {
 // world is a roster under the stage handler: real runs of fake agent programs, a real orch.yaml. Workspaces are plain
 // directories, gates answer what they are told to.
 type world struct {
-	t      *testing.T
-	ctx    context.Context
-	dir    string
-	pool   *pgxpool.Pool
-	queue  *queue.Queue
-	store  *task.Store
-	runs   *agent.Runs
-	stage  *stage.Handler
-	worker queue.Worker
-	red    bool // the next gate that is asked
-	crash  bool // as if the process died before it could use the next result
+	t       *testing.T
+	ctx     context.Context
+	dir     string
+	pool    *pgxpool.Pool
+	queue   *queue.Queue
+	pausing *pause.Store
+	store   *task.Store
+	runs    *agent.Runs
+	stage   *stage.Handler
+	worker  queue.Worker
+	red     bool // the next gate that is asked
+	crash   bool // as if the process died before it could use the next result
 }
 
 var errCrash = errors.New("crash")
@@ -76,6 +78,7 @@ func newWorld(t *testing.T, agents string) *world {
 	if w.store, err = task.NewStore(w.pool, task.StoreConfig{Catalog: cat, CheckPrompt: prompt.Check}); err != nil {
 		t.Fatal(err)
 	}
+	w.pausing = pause.NewStore(w.pool)
 	w.queue = queue.New(w.pool, queue.Config{OnFailed: w.store.JobFailedTx, BackoffBase: time.Microsecond, BackoffMax: time.Microsecond})
 	w.worker = queue.Worker{
 		ID: uuid.New(), RootID: uuid.New(), Host: self.Host, BootID: self.BootID, PIDNamespace: self.PIDNamespace, PID: self.PID,
@@ -94,7 +97,7 @@ func newWorld(t *testing.T, agents string) *world {
 		}
 	})
 	roster := New(Config{
-		Runs: w.runs, Catalog: cat, Queue: w.queue, Tasks: w.store, Usage: usage.NewStore(w.pool),
+		Runs: w.runs, Catalog: cat, Pauses: w.pausing, Tasks: w.store, Usage: usage.NewStore(w.pool),
 		Alone: func(_ context.Context, _ *queue.Lease, _ int64, fn func() error) error { return fn() },
 	})
 	w.stage = stage.NewHandler(stage.Config{
@@ -323,9 +326,9 @@ func resumed(c testagent.Call) string {
 	return ""
 }
 
-func (w *world) pauses() []queue.Pause {
+func (w *world) pauses() []pause.Pause {
 	w.t.Helper()
-	pauses, err := w.queue.AgentPauses(w.ctx, []string{"coder", "spare"})
+	pauses, err := w.pausing.AgentPauses(w.ctx, []string{"coder", "spare"})
 	if err != nil {
 		w.t.Fatal(err)
 	}

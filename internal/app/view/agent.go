@@ -9,7 +9,7 @@ import (
 	"orch/internal/agent/preset"
 	"orch/internal/agent/usage"
 	"orch/internal/config/orchyaml"
-	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/task"
 )
 
@@ -59,7 +59,7 @@ func (a Agents) ListAgents(ctx context.Context) (api.AgentList, error) {
 }
 
 // namesIn are the agents that orch.yaml needn't have: others that ran or were paused.
-func namesIn(today map[string]usage.Usage, running map[string]int, paused map[string]queue.Pause) map[string]bool {
+func namesIn(today map[string]usage.Usage, running map[string]int, paused map[string]pause.Pause) map[string]bool {
 	names := map[string]bool{}
 	for name := range today {
 		names[name] = true
@@ -73,14 +73,14 @@ func namesIn(today map[string]usage.Usage, running map[string]int, paused map[st
 	return names
 }
 
-func (a Sources) pausedAgents(ctx context.Context) (map[string]queue.Pause, error) {
-	all, err := a.Jobs.Pauses(ctx)
+func (a Sources) pausedAgents(ctx context.Context) (map[string]pause.Pause, error) {
+	all, err := a.Pauses.Pauses(ctx)
 	if err != nil {
 		return nil, err
 	}
-	paused := map[string]queue.Pause{}
+	paused := map[string]pause.Pause{}
 	for _, p := range all {
-		if p.Scope == queue.PauseAgent {
+		if p.Scope == pause.Agent {
 			paused[p.Name] = p
 		}
 	}

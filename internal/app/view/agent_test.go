@@ -16,6 +16,7 @@ import (
 	"orch/internal/httpapi"
 	"orch/internal/process"
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/queue/queuetest"
 	"orch/internal/task"
 	"orch/internal/testdb"
@@ -45,8 +46,8 @@ func ran(t *testing.T, pool *pgxpool.Pool, taskID int64, agent string, cost floa
 func meets(t *testing.T, pool *pgxpool.Pool, until time.Time) {
 	t.Helper()
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := queue.PauseTx(t.Context(), tx, queue.Pause{
-			Scope: queue.PauseAgent, Name: "coder", Reason: "you've hit your limit", Actor: "orch", Code: "quota", Until: &until,
+		_, err := pause.AgentTx(t.Context(), tx, pause.Pause{
+			Scope: pause.Agent, Name: "coder", Reason: "you've hit your limit", Actor: "orch", Code: "quota", Until: &until,
 		})
 		return err
 	})
@@ -64,7 +65,7 @@ func TestListAgents(t *testing.T) {
 	ran(t, pool, created.ID, "stranger", 2)
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
 	meets(t, pool, until)
-	pause(t, view.Jobs{Sources: sources}, agentNamed("coder"), "mine now")
+	hold(t, view.Jobs{Sources: sources}, agentNamed("coder"), "mine now")
 	resume(t, view.Jobs{Sources: sources}, agentNamed("coder"), true)
 	meets(t, pool, until)
 	list, err := view.Agents{Sources: sources}.ListAgents(t.Context())
@@ -93,7 +94,7 @@ func TestQueueShowsAgentsThatArePausedByCode(t *testing.T) {
 	snapshot := snapshotOn(t, pool)
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
 	meets(t, pool, until)
-	pause(t, view.Jobs{Sources: snapshot.Sources}, agentNamed("coder"), "mine now")
+	hold(t, view.Jobs{Sources: snapshot.Sources}, agentNamed("coder"), "mine now")
 	q, err := snapshot.Queue(t.Context())
 	if err != nil || len(q.Agents) != 1 || *q.Agents[0].Reason != "paused" || q.Agents[0].PausedUntil != nil {
 		t.Fatalf("by a person: %+v, %v", q.Agents, err)
@@ -119,7 +120,7 @@ func TestPause_Agents(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "codre") {
 		t.Errorf("a name that means nothing: %v", err)
 	}
-	pause(t, jobs, agentNamed("coder"), "its provider is down")
+	hold(t, jobs, agentNamed("coder"), "its provider is down")
 	paused := func() []api.Pause {
 		t.Helper()
 		detail, err := view.Tasks{Sources: sources}.GetTask(t.Context(), created.Key)
@@ -132,7 +133,7 @@ func TestPause_Agents(t *testing.T) {
 		t.Errorf("before anybody looked: %+v", got)
 	}
 	l := claim(t, sources, pool, task.LaneAgents, task.KindStage)
-	if err := l.Release(t.Context(), queue.Release{After: time.Hour, WaitingFor: queue.WaitingForAgent("coder")}); err != nil {
+	if err := l.Release(t.Context(), queue.Release{After: time.Hour, WaitingFor: pause.WaitingForAgent("coder")}); err != nil {
 		t.Fatal(err)
 	}
 	if got := paused(); len(got) != 1 || got[0].Scope != api.PauseAgent || got[0].Name != "coder" {

@@ -9,6 +9,7 @@ import (
 	"orch/api"
 	"orch/internal/httpapi"
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/task"
 )
 
@@ -20,25 +21,25 @@ func (a Jobs) Pause(ctx context.Context, p httpapi.NewPause) (api.Pause, error) 
 	if err := a.checkHeld(ctx, p.Held); err != nil {
 		return api.Pause{}, err
 	}
-	pause := queue.Pause{Scope: queue.PauseScope(p.Scope), Name: p.Name, Reason: p.Reason, Actor: p.Actor}
-	if err := a.Jobs.Pause(ctx, pause); err != nil {
+	wanted := pause.Pause{Scope: pause.Scope(p.Scope), Name: p.Name, Reason: p.Reason, Actor: p.Actor}
+	if err := a.Pauses.Pause(ctx, wanted); err != nil {
 		return api.Pause{}, err
 	}
-	paused, err := a.Jobs.Pauses(ctx)
+	paused, err := a.Pauses.Pauses(ctx)
 	if err != nil {
 		return api.Pause{}, err
 	}
 	for _, found := range paused {
-		if found.Scope == pause.Scope && found.Name == pause.Name {
+		if found.Scope == wanted.Scope && found.Name == wanted.Name {
 			return shownPause(found), nil
 		}
 	}
-	return shownPause(pause), nil // resumed by somebody in this moment
+	return shownPause(wanted), nil // resumed by somebody in this moment
 }
 
 // Resume implements httpapi.Jobs.
 func (a Jobs) Resume(ctx context.Context, what httpapi.Held) (bool, error) {
-	was, err := a.Jobs.Resume(ctx, queue.PauseScope(what.Scope), what.Name)
+	was, err := a.Pauses.Resume(ctx, pause.Scope(what.Scope), what.Name)
 	if err != nil || was {
 		return was, err
 	}
@@ -93,12 +94,12 @@ func (a Jobs) checkAgent(ctx context.Context, name string) error {
 // them.
 func (a Jobs) repoNames(ctx context.Context) ([]string, error) {
 	names := slices.Clone(a.Catalog.Current(ctx).RepoNames())
-	paused, err := a.Jobs.Pauses(ctx)
+	paused, err := a.Pauses.Pauses(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range paused {
-		if p.Scope == queue.PauseRepo {
+		if p.Scope == pause.Repo {
 			names = append(names, p.Name)
 		}
 	}
@@ -106,7 +107,7 @@ func (a Jobs) repoNames(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-func shownPause(p queue.Pause) api.Pause {
+func shownPause(p pause.Pause) api.Pause {
 	shown := api.Pause{
 		Scope: api.PauseScope(p.Scope), Name: p.Name, Reason: p.Reason, Actor: p.Actor, Since: p.At.UTC(), Code: orNil(p.Code),
 	}
@@ -122,13 +123,13 @@ func (a Tasks) pausesOf(ctx context.Context, t task.Task, job queue.Job) ([]api.
 	if job.State != queue.StateQueued || job.RunID != nil {
 		return holding, nil
 	}
-	paused, err := a.Jobs.Pauses(ctx)
+	paused, err := a.Pauses.Pauses(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range paused {
-		holds := p.Scope == queue.PauseLane && p.Name == job.Lane || p.Scope == queue.PauseRepo && p.Name == t.Repo ||
-			p.Scope == queue.PauseAgent && orEmpty(job.Phase) == queue.WaitingForAgent(p.Name)
+		holds := p.Scope == pause.Lane && p.Name == job.Lane || p.Scope == pause.Repo && p.Name == t.Repo ||
+			p.Scope == pause.Agent && orEmpty(job.Phase) == pause.WaitingForAgent(p.Name)
 		if holds {
 			holding = append(holding, shownPause(p))
 		}

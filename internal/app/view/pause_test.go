@@ -13,6 +13,7 @@ import (
 	"orch/internal/app/view"
 	"orch/internal/httpapi"
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/queue/queuetest"
 	"orch/internal/task"
 	"orch/internal/testdb"
@@ -22,7 +23,7 @@ import (
 func lane(name string) httpapi.Held { return httpapi.Held{Scope: api.PauseLane, Name: name} }
 func repo(name string) httpapi.Held { return httpapi.Held{Scope: api.PauseRepo, Name: name} }
 
-func pause(t *testing.T, jobs view.Jobs, what httpapi.Held, reason string) api.Pause {
+func hold(t *testing.T, jobs view.Jobs, what httpapi.Held, reason string) api.Pause {
 	t.Helper()
 	paused, err := jobs.Pause(t.Context(), httpapi.NewPause{Held: what, Reason: reason, Actor: "cli"})
 	if err != nil {
@@ -57,7 +58,7 @@ func TestPause_NamesThatMeanNothing(t *testing.T) {
 			}
 		}
 	}
-	if paused, err := sources.Jobs.Pauses(t.Context()); err != nil || len(paused) != 0 {
+	if paused, err := sources.Pauses.Pauses(t.Context()); err != nil || len(paused) != 0 {
 		t.Errorf("paused %+v, %v", paused, err)
 	}
 }
@@ -74,22 +75,22 @@ func TestPause_Names(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	elsewhere := queue.Pause{Scope: queue.PauseRepo, Name: "elsewhere", Reason: "first", Actor: "api"}
-	if err := sources.Jobs.Pause(t.Context(), elsewhere); err != nil {
+	elsewhere := pause.Pause{Scope: pause.Repo, Name: "elsewhere", Reason: "first", Actor: "api"}
+	if err := sources.Pauses.Pause(t.Context(), elsewhere); err != nil {
 		t.Fatal(err)
 	}
 	for _, what := range []httpapi.Held{lane("agents"), lane("merge"), lane("system"), repo("auto"), repo(created.Repo), repo("elsewhere")} {
 		resume(t, jobs, what, what.Name == "elsewhere")
 		if what.Name == "elsewhere" {
-			if err := sources.Jobs.Pause(t.Context(), elsewhere); err != nil {
+			if err := sources.Pauses.Pause(t.Context(), elsewhere); err != nil {
 				t.Fatal(err)
 			}
 		}
-		got := pause(t, jobs, what, "because")
+		got := hold(t, jobs, what, "because")
 		if got.Scope != what.Scope || got.Name != what.Name || got.Reason != "because" || got.Actor != "cli" || got.Since.IsZero() {
 			t.Errorf("paused %+v", got)
 		}
-		if again := pause(t, jobs, what, "another reason"); again.Reason != "another reason" {
+		if again := hold(t, jobs, what, "another reason"); again.Reason != "another reason" {
 			t.Errorf("again: %+v", again)
 		}
 		resume(t, jobs, what, true)
@@ -147,18 +148,18 @@ func TestGetTask_Paused(t *testing.T) {
 		}
 	}
 	expect("nothing is paused", "")
-	pause(t, jobs, lane("merge"), "not this one")
-	pause(t, jobs, repo("manual"), "nor this one")
+	hold(t, jobs, lane("merge"), "not this one")
+	hold(t, jobs, repo("manual"), "nor this one")
 	expect("others are paused", "")
-	pause(t, jobs, lane("agents"), "budget is spent")
+	hold(t, jobs, lane("agents"), "budget is spent")
 	expect("its lane is paused", "lane agents: budget is spent (cli)")
-	pause(t, jobs, repo("auto"), "freeze")
+	hold(t, jobs, repo("auto"), "freeze")
 	expect("its repository too", "lane agents: budget is spent (cli), repo auto: freeze (cli)")
 	resume(t, jobs, lane("agents"), true)
 	expect("its repository only", "repo auto: freeze (cli)")
 	resume(t, jobs, repo("auto"), true)
 	l := claim(t, sources, pool, task.LaneAgents, task.KindStage)
-	pause(t, jobs, lane("agents"), "too late")
+	hold(t, jobs, lane("agents"), "too late")
 	expect("it runs", "")
 	err := l.Tx(t.Context(), func(tx pgx.Tx) error { return l.PinTx(t.Context(), tx, uuid.New()) })
 	if err == nil {

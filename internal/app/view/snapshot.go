@@ -93,7 +93,7 @@ func (a Snapshot) workerState() api.QueueWorker {
 }
 
 func (a Snapshot) fillPaused(ctx context.Context, q *api.Queue) error {
-	paused, err := a.Jobs.Pauses(ctx)
+	paused, err := a.Pauses.Pauses(ctx)
 	if err != nil {
 		return err
 	}

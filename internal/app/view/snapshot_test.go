@@ -64,8 +64,8 @@ func snapshotOn(t *testing.T, pool *pgxpool.Pool) view.Snapshot {
 	enqueue(t, sources, plain)
 	fail(t, claim(t, sources, pool, task.LaneSystem, "plain"), "error "+secret)
 	enqueue(t, sources, plain)
-	pause(t, view.Jobs{Sources: sources}, lane("agents"), "budget is spent")
-	pause(t, view.Jobs{Sources: sources}, repo("manual"), "freeze")
+	hold(t, view.Jobs{Sources: sources}, lane("agents"), "budget is spent")
+	hold(t, view.Jobs{Sources: sources}, repo("manual"), "freeze")
 	return view.Snapshot{
 		Sources: sources, Root: bound, Self: process.Identity{Host: "build-1", PID: 1}, Started: time.Now(), Version: "test",
 		Worker: w, WorkerEnabled: true, WorkerState: func() lifespan.State { return lifespan.StateReady },

@@ -12,6 +12,7 @@ import (
 	"orch/internal/forge"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/task"
 )
 
@@ -20,6 +21,7 @@ type Sources struct {
 	Catalog *catalog.Catalog
 	Forge   forge.Forge
 	Jobs    *queue.Queue
+	Pauses  *pause.Store
 	Tasks   *task.Store
 	Runs    *agent.Runs
 	Usage   *usage.Store

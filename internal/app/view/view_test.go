@@ -26,6 +26,7 @@ import (
 	"orch/internal/merge/lease"
 	"orch/internal/process"
 	"orch/internal/queue"
+	"orch/internal/queue/pause"
 	"orch/internal/task"
 	"orch/internal/testdb"
 	"orch/internal/testgit"
@@ -74,8 +75,8 @@ func sourcesOn(t *testing.T, pool *pgxpool.Pool, gated ...string) (sources view.
 		t.Fatal(err)
 	}
 	return view.Sources{
-		Catalog: known, Forge: local.New(program, local.Config{}), Jobs: queue.New(pool, queue.Config{}), Tasks: store, Runs: runs,
-		Leases: lease.NewStore(pool, lease.Config{}), Usage: usage.NewStore(pool),
+		Catalog: known, Forge: local.New(program, local.Config{}), Jobs: queue.New(pool, queue.Config{}), Pauses: pause.NewStore(pool),
+		Tasks: store, Runs: runs, Leases: lease.NewStore(pool, lease.Config{}), Usage: usage.NewStore(pool),
 	}, auto
 }
 

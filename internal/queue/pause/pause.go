@@ -1,4 +1,6 @@
-package queue
+// Package pause holds work back: that of a lane, of a repository or of an agent. It owns the table pauses, which the claims
+// of the queue ask for each job (lanes and repositories), and those who are at work or would start an agent ask here.
+package pause
 
 import (
 	"context"
@@ -7,19 +9,21 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/db"
+	"orch/internal/queue"
 	"orch/internal/queue/internal/statement"
 )
 
-// PauseScope is what a pause holds back.
-type PauseScope string
+// Scope is what a pause holds back.
+type Scope string
 
 // The scopes of a pause.
 const (
-	PauseLane  PauseScope = "lane"
-	PauseRepo  PauseScope = "repo"
-	PauseAgent PauseScope = "agent"
+	Lane  Scope = "lane"
+	Repo  Scope = "repo"
+	Agent Scope = "agent"
 )
 
 var errBadPause = errors.New("a pause names a lane, a repository or an agent")
@@ -29,11 +33,11 @@ var errBadPause = errors.New("a pause names a lane, a repository or an agent")
 // end. That of an agent is asked for by those who would start it, with AgentPauses: which agent a job is for shows only
 // when it is done, since another may take over.
 type Pause struct {
-	Scope  PauseScope `db:"scope"`
-	Name   string     `db:"name"`
-	Reason string     `db:"reason"`
-	Actor  string     `db:"actor"`
-	At     time.Time  `db:"at"` // by the database's clock, whatever Pause was given
+	Scope  Scope     `db:"scope"`
+	Name   string    `db:"name"`
+	Reason string    `db:"reason"`
+	Actor  string    `db:"actor"`
+	At     time.Time `db:"at"` // by the database's clock, whatever Pause was given
 	// Code says what a run of the agent met, such as quota; it is empty when a person paused.
 	Code string `db:"code"`
 	// Until is when it is over; nil when somebody has to resume.
@@ -41,7 +45,7 @@ type Pause struct {
 }
 
 func (p Pause) valid() bool {
-	return p.Name != "" && (p.Scope == PauseLane || p.Scope == PauseRepo || p.Scope == PauseAgent)
+	return p.Name != "" && (p.Scope == Lane || p.Scope == Repo || p.Scope == Agent)
 }
 
 func (p Pause) args() pgx.NamedArgs {
@@ -66,24 +70,30 @@ on conflict (scope, name) do update set
 	selectPauses = `select scope, name, reason, actor, at, coalesce(code, '') as code, until from pauses where ` + inForce
 )
 
+// Store keeps what is paused. It is safe for concurrent use.
+type Store struct{ on statement.Source }
+
+// NewStore makes a Store on a pool.
+func NewStore(pool *pgxpool.Pool) *Store { return &Store{on: statement.On(pool, 0)} }
+
 // Pause begins a pause by a person, or gives one that has begun another reason. No claim that is sent after its return
 // takes what is paused.
-func (q *Queue) Pause(ctx context.Context, p Pause) error {
+func (s *Store) Pause(ctx context.Context, p Pause) error {
 	if !p.valid() || p.Code != "" || p.Until != nil {
 		return fmt.Errorf("pause %s %q: %w", p.Scope, p.Name, errBadPause)
 	}
-	ctx, cancel := q.bounded(ctx)
+	ctx, cancel := s.on.Bounded(ctx)
 	defer cancel()
-	if _, err := q.pool.Exec(ctx, pauseSQL, p.args()); err != nil {
+	if _, err := s.on.Pool.Exec(ctx, pauseSQL, p.args()); err != nil {
 		return fmt.Errorf("pause %s %q: %w", p.Scope, p.Name, err)
 	}
 	return nil
 }
 
-// PauseTx pauses an agent because of what a run of its met, in the transaction that acts on that run. A person's pause
+// AgentTx pauses an agent because of what a run of its met, in the transaction that acts on that run. A person's pause
 // stays as it is; of two others the one that ends later, or never by itself, holds. It answers whether p does.
-func PauseTx(ctx context.Context, tx pgx.Tx, p Pause) (bool, error) {
-	if !p.valid() || p.Scope != PauseAgent || p.Code == "" {
+func AgentTx(ctx context.Context, tx pgx.Tx, p Pause) (bool, error) {
+	if !p.valid() || p.Scope != Agent || p.Code == "" {
 		return false, fmt.Errorf("pause %s %q for %q: %w", p.Scope, p.Name, p.Code, errBadPause)
 	}
 	tag, err := tx.Exec(ctx, pauseSQL+stronger, p.args())
@@ -106,11 +116,11 @@ const (
 )
 
 // RepoPaused says whether a repository is paused, to a job that is at work on it.
-func (q *Queue) RepoPaused(ctx context.Context, name string) (bool, error) {
-	ctx, cancel := q.bounded(ctx)
+func (s *Store) RepoPaused(ctx context.Context, name string) (bool, error) {
+	ctx, cancel := s.on.Bounded(ctx)
 	defer cancel()
 	var paused bool
-	err := q.pool.QueryRow(ctx, `select exists (select from pauses where scope = 'repo' and name = $1 and `+inForce+`)`, name).Scan(&paused)
+	err := s.on.Pool.QueryRow(ctx, `select exists (select from pauses where scope = 'repo' and name = $1 and `+inForce+`)`, name).Scan(&paused)
 	if err != nil {
 		return false, fmt.Errorf("look whether repository %q is paused: %w", name, err)
 	}
@@ -118,8 +128,8 @@ func (q *Queue) RepoPaused(ctx context.Context, name string) (bool, error) {
 }
 
 // AgentPauses lists the pauses of these agents that are in force.
-func (q *Queue) AgentPauses(ctx context.Context, names []string) ([]Pause, error) {
-	pauses, err := statement.Collect[Pause](ctx, q.source(), selectPauses+` and scope = 'agent' and name = any($1) order by name`, names)
+func (s *Store) AgentPauses(ctx context.Context, names []string) ([]Pause, error) {
+	pauses, err := statement.Collect[Pause](ctx, s.on, selectPauses+` and scope = 'agent' and name = any($1) order by name`, names)
 	if err != nil {
 		return nil, fmt.Errorf("list pauses of agents: %w", err)
 	}
@@ -133,7 +143,7 @@ with recursive waiting (lane) as (
 	union all
 	select next.lane from waiting w cross join lateral (
 		select lane from jobs where state = 'queued' and lane > w.lane order by lane limit 1) next)
-select pg_notify('` + ChannelJobs + `', lane) from waiting where ` + db.NotifyRoom
+select pg_notify('` + queue.ChannelJobs + `', lane) from waiting where ` + db.NotifyRoom
 
 // dueSQL makes jobs due that wait for any agent: it may be the fallback of the one they name. One that somebody has locked
 // is about to move anyway.
@@ -148,25 +158,25 @@ update jobs set run_at = clock_timestamp() where id in (
 	order by run_at, id for update skip locked)`
 
 // Resume ends a pause and wakes the workers. It answers false when there was none.
-func (q *Queue) Resume(ctx context.Context, scope PauseScope, name string) (bool, error) {
-	ctx, cancel := q.bounded(ctx)
+func (s *Store) Resume(ctx context.Context, scope Scope, name string) (bool, error) {
+	ctx, cancel := s.on.Bounded(ctx)
 	defer cancel()
 	resumed := false
-	err := db.InTx(ctx, q.pool, func(tx pgx.Tx) error {
+	err := db.InTx(ctx, s.on.Pool, func(tx pgx.Tx) error {
 		resumed = false
 		err := tx.QueryRow(ctx, `delete from pauses where scope = $1 and name = $2 returning `+inForce, string(scope), name).Scan(&resumed)
-		if isNoRows(err) {
+		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
 		if err != nil || !resumed {
 			return err
 		}
-		if scope == PauseAgent {
+		if scope == Agent {
 			if _, err := tx.Exec(ctx, dueSQL); err != nil {
 				return err
 			}
 		}
-		if scope == PauseRepo {
+		if scope == Repo {
 			if _, err := tx.Exec(ctx, afreshSQL, name); err != nil {
 				return err
 			}
@@ -181,8 +191,8 @@ func (q *Queue) Resume(ctx context.Context, scope PauseScope, name string) (bool
 }
 
 // Pauses lists what is paused.
-func (q *Queue) Pauses(ctx context.Context) ([]Pause, error) {
-	pauses, err := statement.Collect[Pause](ctx, q.source(), selectPauses+` order by scope, name`)
+func (s *Store) Pauses(ctx context.Context) ([]Pause, error) {
+	pauses, err := statement.Collect[Pause](ctx, s.on, selectPauses+` order by scope, name`)
 	if err != nil {
 		return nil, fmt.Errorf("list pauses: %w", err)
 	}
