@@ -11,6 +11,7 @@ import (
 
 	"orch/internal/alert"
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 )
 
 // without is the outbox of a process from which the channel was taken away.
@@ -59,7 +60,7 @@ func TestAlertsOfAChannelThatIsGoneHaveAnEnd(t *testing.T) {
 	if strings.Count(log, "alerts given up") != 1 || !strings.Contains(log, "alerts=2") || strings.Count(log, "task=app-1") != 1 || strings.Contains(log, "task=app-3") {
 		t.Error(log)
 	}
-	counts, err := queue.New(b.pool, queue.Config{}).Counts(t.Context())
+	counts, err := overview.NewReader(b.pool).Counts(t.Context())
 	b.no(err)
 	if counts[queue.StateCancelled] != 2 || counts[queue.StateQueued] != 1 {
 		t.Errorf("%+v", counts)

@@ -16,6 +16,7 @@ import (
 	"orch/internal/alert"
 	"orch/internal/db"
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/queuetest"
 	"orch/internal/testdb"
 )
@@ -52,7 +53,7 @@ func (b *bench) tell(a alert.Alert) bool {
 
 func (b *bench) jobs() []queue.Job {
 	b.t.Helper()
-	jobs, err := queue.New(b.pool, queue.Config{}).List(b.t.Context(), queue.Filter{})
+	jobs, err := overview.NewReader(b.pool).List(b.t.Context(), overview.Filter{})
 	b.no(err)
 	return jobs
 }

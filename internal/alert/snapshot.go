@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/queue"
+	"orch/internal/queue/tally"
 )
 
 // Status says how the channels do.
@@ -126,5 +127,5 @@ func (o *Outbox) Probe(ctx context.Context) (Health, error) {
 // NoteSent says how the channel's last message went: code is why it didn't get through, "" when it did. It is written in a
 // transaction of the job's own, so a late sender changes nothing.
 func NoteSent(ctx context.Context, l *queue.Lease, channel, code string) error {
-	return l.Tx(ctx, func(tx pgx.Tx) error { return queue.SetLatestTx(ctx, tx, lastOf(channel), last{Error: code}) })
+	return l.Tx(ctx, func(tx pgx.Tx) error { return tally.SetLatestTx(ctx, tx, lastOf(channel), last{Error: code}) })
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/queue"
+	"orch/internal/queue/tally"
 )
 
 const (
@@ -179,7 +180,7 @@ func (t *Turn) Alone() bool { return len(t.with) == 0 }
 // noted, because a process dies before, is told again.
 func (t *Turn) Told(ctx context.Context) error {
 	err := t.lease.Tx(ctx, func(tx pgx.Tx) error {
-		if err := queue.SetLatestTx(ctx, tx, lastOf(t.channel), last{}); err != nil {
+		if err := tally.SetLatestTx(ctx, tx, lastOf(t.channel), last{}); err != nil {
 			return err
 		}
 		if err := t.markTx(ctx, tx); err != nil || t.Alone() {

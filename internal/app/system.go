@@ -36,8 +36,10 @@ import (
 	"orch/internal/merge/lease"
 	"orch/internal/process"
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/pause"
 	"orch/internal/queue/prune"
+	"orch/internal/queue/tally"
 	"orch/internal/reaper"
 	"orch/internal/reconcile"
 	"orch/internal/root"
@@ -289,5 +291,8 @@ func (s *system) listener(conn, sender *pgx.ConnConfig, log *slog.Logger) *db.Li
 
 // sources are what the API looks at.
 func (s *system) sources() view.Sources {
-	return view.Sources{Catalog: s.catalog, Forge: s.forge, Jobs: s.queue, Pauses: s.pauses, Tasks: s.tasks, Runs: s.runs, Usage: usage.NewStore(s.pool), Leases: s.leases, Places: s.places, Root: s.root.ID()}
+	return view.Sources{
+		Catalog: s.catalog, Forge: s.forge, Jobs: s.queue, Overview: overview.NewReader(s.pool), Pauses: s.pauses, Tally: tally.NewStore(s.pool),
+		Tasks: s.tasks, Runs: s.runs, Usage: usage.NewStore(s.pool), Leases: s.leases, Places: s.places, Root: s.root.ID(),
+	}
 }

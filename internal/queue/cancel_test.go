@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"orch/internal/db"
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/queuetest"
 )
 
@@ -34,7 +32,7 @@ func TestCancel(t *testing.T) {
 	job, err = b.q.Cancel(t.Context(), done.Job().ID)
 	b.no(err)
 	equal(t, "an ended one", job.State, queue.StateSucceeded)
-	counts, err := b.q.Counts(t.Context())
+	counts, err := overview.NewReader(b.pool).Counts(t.Context())
 	b.no(err)
 	equal(t, "total", counts[queue.StateCancelled], 1)
 }
@@ -209,94 +207,4 @@ func TestTakenJobWhoseFailureCannotBeToldStays(t *testing.T) {
 	jobs, err = queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
 	b.no(err)
 	equal(t, "taken", len(jobs) == 1 && jobs[0].ID == bad.Job().ID, true)
-}
-
-func TestListAndGet(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, queue.Config{})
-	var all []int64
-	for n := range 5 {
-		all = append(all, b.enqueue(queue.Insert{TaskID: int64(n%2 + 1), RunAt: time.Now().Add(time.Duration(n) * time.Hour)}))
-	}
-	b.one(b.w)
-	list := func(f queue.Filter) (got []int64) {
-		jobs, err := b.q.List(t.Context(), f)
-		b.no(err)
-		for _, job := range jobs {
-			got = append(got, job.ID)
-		}
-		return got
-	}
-	for _, c := range []struct {
-		f    queue.Filter
-		want []int64
-	}{
-		{queue.Filter{}, []int64{all[4], all[3], all[2], all[1], all[0]}},
-		{queue.Filter{Limit: 2}, []int64{all[4], all[3]}},
-		{queue.Filter{Limit: 2, Before: all[3]}, []int64{all[2], all[1]}},
-		{queue.Filter{State: queue.StateRunning}, []int64{all[0]}},
-		{queue.Filter{TaskID: 2}, []int64{all[3], all[1]}},
-		{queue.Filter{TaskID: 2, State: queue.StateRunning}, nil},
-	} {
-		if got := list(c.f); !slices.Equal(got, c.want) {
-			t.Fatalf("%+v: %v, want %v", c.f, got, c.want)
-		}
-	}
-	_, err := b.q.Get(t.Context(), 999)
-	b.is(err, queue.ErrNotFound)
-}
-
-func TestDepth(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, queue.Config{})
-	b.running(queue.Insert{Kind: "other"})
-	failed := b.running(queue.Insert{Kind: "other"})
-	b.no(b.tx(failed, func(tx pgx.Tx) error { return failed.FailTx(t.Context(), tx, queue.Failure{}) }))
-	b.enqueue(queue.Insert{RunAt: time.Now().Add(-time.Hour), ConcurrencyKey: "k"})
-	b.enqueue(queue.Insert{PinnedRoot: uuid.New()})
-	b.enqueue(queue.Insert{RunAt: time.Now().Add(time.Hour)})
-	b.exec(`update jobs set state = 'succeeded', finished_at = now(), worker_id = null, lease_expires_at = null where id = $1`, b.enqueue(queue.Insert{}))
-	depth, err := b.q.Depth(t.Context())
-	b.no(err)
-	equal(t, "rows", len(depth), 2)
-	equal(t, "other", depth[0], queue.Depth{Kind: "other", Lane: "lane", Running: 1, Failed: 1})
-	work := depth[1]
-	within(t, "oldest", *work.OldestQueued, 59*time.Minute, 61*time.Minute)
-	work.OldestQueued = nil
-	equal(t, "work", work, queue.Depth{Kind: "work", Lane: "lane", Queued: 3})
-}
-
-// The lookup sees the successor of the job that it waited for.
-func TestActiveForTask(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, queue.Config{})
-	find := func() (job *queue.Job) {
-		b.no(db.InTx(t.Context(), b.pool, func(tx pgx.Tx) (err error) {
-			job, err = queue.ActiveForTaskTx(t.Context(), tx, 7)
-			return err
-		}))
-		return job
-	}
-	equal(t, "none", find() == nil, true)
-	in := queue.Insert{Kind: "work", Lane: "lane", DedupeKey: queue.TaskKey(7), TaskID: 7}
-	lease := b.running(in)
-	equal(t, "running", find().ID, lease.Job().ID)
-
-	locked, found := make(chan int64, 1), make(chan *queue.Job, 1)
-	var next queue.Inserted
-	var wg sync.WaitGroup
-	b.no(b.tx(lease, func(tx pgx.Tx) (err error) {
-		wg.Go(func() { locked <- 1; found <- find() })
-		<-locked
-		queuetest.Until(t, "the lookup waits for the lock", func() (waits bool) {
-			b.no(b.pool.QueryRow(t.Context(), `select exists (select from pg_stat_activity
-				where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits))
-			return waits
-		})
-		b.no(lease.CompleteTx(t.Context(), tx))
-		next, err = queue.EnqueueTx(t.Context(), tx, in)
-		return err
-	}))
-	wg.Wait()
-	equal(t, "successor", (<-found).ID, next.ID)
 }

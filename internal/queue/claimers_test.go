@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/queuetest"
 )
 
@@ -79,7 +80,7 @@ func TestConcurrencyKeyNeverTwice(t *testing.T) {
 		if r.problem != "" {
 			rt.Fatal(r.problem)
 		}
-		counts, err := b.q.Depth(t.Context())
+		counts, err := overview.NewReader(b.pool).Depth(t.Context())
 		if err != nil || len(counts) != 0 {
 			rt.Fatalf("left: %+v, %v", counts, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/queuetest"
 )
 
@@ -79,7 +80,7 @@ func TestUnsureEndIsResolvedByTheNextTx(t *testing.T) {
 			}
 			equal(t, "outcome", lease.Outcome(), c.want)
 			b.state(lease.Job().ID, queue.State(c.want))
-			counts, err := b.q.Counts(t.Context())
+			counts, err := overview.NewReader(b.pool).Counts(t.Context())
 			b.no(err)
 			equal(t, "ends", counts[queue.StateSucceeded]+counts[queue.StateFailed], 1)
 		})

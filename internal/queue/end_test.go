@@ -12,6 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
+	"orch/internal/queue/tally"
 )
 
 func TestRetrySpendsTheAttempt(t *testing.T) {
@@ -81,7 +83,7 @@ func TestOnFailed(t *testing.T) {
 		if refuse != nil {
 			return refuse
 		}
-		return queue.AddCounterTx(ctx, tx, "failures", 1)
+		return tally.AddCounterTx(ctx, tx, "failures", 1)
 	}})
 	end := func(fn func(*queue.Lease, pgx.Tx) error) error {
 		lease := b.running(queue.Insert{MaxAttempts: 1})
@@ -99,7 +101,7 @@ func TestOnFailed(t *testing.T) {
 	_, err := b.q.Cancel(t.Context(), b.enqueue(queue.Insert{}))
 	b.no(err)
 	equal(t, "told", strings.Join(told, ", "), "failed a m, failed b ")
-	counters, err := b.q.Counters(t.Context())
+	counters, err := tally.NewStore(b.pool).Counters(t.Context())
 	b.no(err)
 	equal(t, "counted in the same transactions", counters["failures"], 2)
 
@@ -166,7 +168,7 @@ func TestTotalsAreWrittenWithTheTransition(t *testing.T) {
 	b.no(err)
 	b.enqueue(queue.Insert{Kind: "unhandled"})
 	b.running(queue.Insert{})
-	counts, err := b.q.Counts(t.Context())
+	counts, err := overview.NewReader(b.pool).Counts(t.Context())
 	b.no(err)
 	for state, want := range map[queue.State]int64{
 		queue.StateQueued: 1, queue.StateRunning: 1, queue.StateSucceeded: 20, queue.StateFailed: 1, queue.StateCancelled: 1,
@@ -177,7 +179,7 @@ func TestTotalsAreWrittenWithTheTransition(t *testing.T) {
 	b.no(b.pool.QueryRow(t.Context(), `select count(*) from job_totals where state = 'succeeded'`).Scan(&shards))
 	equal(t, "shards", shards, 16)
 	b.exec(`truncate jobs`) // a prune
-	counts, err = b.q.Counts(t.Context())
+	counts, err = overview.NewReader(b.pool).Counts(t.Context())
 	b.no(err)
 	equal(t, "totals outlive the rows", counts[queue.StateSucceeded], 20)
 }

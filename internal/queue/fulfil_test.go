@@ -7,6 +7,7 @@ import (
 
 	"orch/internal/db"
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 )
 
 func TestFulfilEndsOnlyWhatWaits(t *testing.T) {
@@ -28,7 +29,7 @@ func TestFulfilEndsOnlyWhatWaits(t *testing.T) {
 	b.state(queued, queue.StateSucceeded)
 	equal(t, "again", fulfil(queued), false)
 	equal(t, "none", fulfil(999), false)
-	counts, err := b.q.Counts(t.Context())
+	counts, err := overview.NewReader(b.pool).Counts(t.Context())
 	b.no(err)
 	equal(t, "total", counts[queue.StateSucceeded], 1)
 	equal(t, "its key is free", b.enqueue(queue.Insert{DedupeKey: "k"}) > queued, true)

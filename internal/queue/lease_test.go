@@ -12,6 +12,7 @@ import (
 
 	"orch/internal/db"
 	"orch/internal/queue"
+	"orch/internal/queue/tally"
 )
 
 func completeOn(ctx context.Context, l *queue.Lease) error {
@@ -43,7 +44,7 @@ func writes(ctx context.Context, l *queue.Lease) map[string]func() error {
 			_, err := queue.EnqueueTx(ctx, tx, queue.Insert{Kind: "child", Lane: "lane"})
 			return err
 		}),
-		"counter": in(func(tx pgx.Tx) error { return queue.AddCounterTx(ctx, tx, "late", 1) }),
+		"counter": in(func(tx pgx.Tx) error { return tally.AddCounterTx(ctx, tx, "late", 1) }),
 		"end in a batch": func() error {
 			return queue.NewCompleter(queue.Of(l), l.Worker(), func() int { return 0 }).Complete(ctx, l)
 		},
@@ -110,7 +111,7 @@ func TestTxIsFencedAtItsCommit(t *testing.T) {
 	b := newBench(t, queue.Config{})
 	lease := b.running(queue.Insert{})
 	err := b.tx(lease, func(tx pgx.Tx) error {
-		if err := queue.AddCounterTx(t.Context(), tx, "n", 1); err != nil {
+		if err := tally.AddCounterTx(t.Context(), tx, "n", 1); err != nil {
 			return err
 		}
 		lease.MarkLost(queue.ErrStopping) // the grace is over while the transaction is open
@@ -118,7 +119,7 @@ func TestTxIsFencedAtItsCommit(t *testing.T) {
 	})
 	b.is(err, queue.ErrLeaseLost)
 	b.state(lease.Job().ID, queue.StateRunning)
-	counters, err := b.q.Counters(t.Context())
+	counters, err := tally.NewStore(b.pool).Counters(t.Context())
 	b.no(err)
 	equal(t, "counted", counters["n"], 0)
 	equal(t, "ended", lease.Ended(), false)

@@ -14,7 +14,9 @@ import (
 
 	"orch/internal/db"
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/queuetest"
+	"orch/internal/queue/tally"
 )
 
 // seen looks at one running job.
@@ -219,7 +221,7 @@ func TestLastAttemptFailsTogetherWithAllThatFollows(t *testing.T) {
 	t.Parallel()
 	var refuse error
 	b := newBench(t, queue.Config{OnFailed: func(ctx context.Context, tx pgx.Tx, job queue.Job, code, message string) error {
-		if err := queue.AddCounterTx(ctx, tx, "told "+code+" "+message, 1); err != nil {
+		if err := tally.AddCounterTx(ctx, tx, "told "+code+" "+message, 1); err != nil {
 			return err
 		}
 		if refuse != nil && strings.HasPrefix(refuse.Error(), "hook") {
@@ -236,7 +238,7 @@ func TestLastAttemptFailsTogetherWithAllThatFollows(t *testing.T) {
 		if _, err := tx.Exec(ctx, `update runs set consumed_at = now() where id = $1`, before.RunID); err != nil {
 			return err
 		}
-		if err := queue.AddCounterTx(ctx, tx, "reaped", 1); err != nil {
+		if err := tally.AddCounterTx(ctx, tx, "reaped", 1); err != nil {
 			return err
 		}
 		if refuse != nil {
@@ -266,7 +268,7 @@ func TestLastAttemptFailsTogetherWithAllThatFollows(t *testing.T) {
 	equal(t, "woken lane", next().Payload, "lane")
 	b.take(s, taking)
 	equal(t, "once", counts(), "reaped 1, told process_dead gone 1 consumed 1")
-	totals, err := b.q.Counts(t.Context())
+	totals, err := overview.NewReader(b.pool).Counts(t.Context())
 	b.no(err)
 	equal(t, "total", totals[queue.StateFailed], 1)
 }
@@ -308,7 +310,7 @@ func TestManyTakersTakeOnce(t *testing.T) {
 		wg.Go(func() {
 			for _, s := range seen {
 				after, err := b.q.Take(t.Context(), s, queue.Taking{Spend: true, Within: func(ctx context.Context, tx pgx.Tx, _, _ queue.Job) error {
-					return queue.AddCounterTx(ctx, tx, "reaped", 1)
+					return tally.AddCounterTx(ctx, tx, "reaped", 1)
 				}})
 				if err != nil && db.Code(err) != db.CodeLock { // the first one was slow
 					t.Error(err)
@@ -322,7 +324,7 @@ func TestManyTakersTakeOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	counters, err := b.q.Counters(t.Context())
+	counters, err := tally.NewStore(b.pool).Counters(t.Context())
 	b.no(err)
 	equal(t, "counted", counters["reaped"], jobs)
 	for _, s := range seen {

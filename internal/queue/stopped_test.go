@@ -23,6 +23,7 @@ import (
 	"orch/internal/db"
 	"orch/internal/queue"
 	"orch/internal/queue/queuetest"
+	"orch/internal/queue/tally"
 	"orch/internal/testdb"
 )
 
@@ -132,7 +133,7 @@ func beStopped(t *testing.T, url string, root uuid.UUID) {
 	go func() {
 		l := leases[openName]
 		err := l.Tx(ctx, func(tx pgx.Tx) error {
-			if err := queue.AddCounterTx(ctx, tx, "late", 1); err != nil {
+			if err := tally.AddCounterTx(ctx, tx, "late", 1); err != nil {
 				return err
 			}
 			close(inTx)

@@ -15,6 +15,7 @@ import (
 	"orch/internal/db"
 	"orch/internal/process"
 	"orch/internal/queue"
+	"orch/internal/queue/tally"
 )
 
 // act does what a verdict says; what takes time it gives back, for later.
@@ -125,10 +126,10 @@ func (r *Reaper) tellTx(ctx context.Context, tx pgx.Tx, reaped Reaped) error {
 			return fmt.Errorf("tell of reaped job: %w", err)
 		}
 	}
-	if err := queue.AddCounterTx(ctx, tx, CounterReaped, 1); err != nil {
+	if err := tally.AddCounterTx(ctx, tx, CounterReaped, 1); err != nil {
 		return err
 	}
-	return queue.SetLatestTx(ctx, tx, LatestReaped, latest{
+	return tally.SetLatestTx(ctx, tx, LatestReaped, latest{
 		JobID: reaped.JobID, RunID: reaped.RunID, Kind: reaped.Kind, Agent: orNil(reaped.Agent), Outcome: reaped.Outcome, Reason: reaped.Reason,
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/db"
-	"orch/internal/queue"
+	"orch/internal/queue/tally"
 	"orch/internal/task"
 )
 
@@ -175,9 +175,9 @@ func (r *Reconciler) Snapshot() Snapshot {
 // noted counts a repair and shows it as the newest, in its transaction. The rows are everybody's: they come last.
 func (r *Reconciler) noted(name string, s subject) task.Within {
 	return func(ctx context.Context, tx pgx.Tx) error {
-		if err := queue.AddCounterTx(ctx, tx, CounterRepaired, 1); err != nil {
+		if err := tally.AddCounterTx(ctx, tx, CounterRepaired, 1); err != nil {
 			return fmt.Errorf("count repair: %w", err)
 		}
-		return queue.SetLatestTx(ctx, tx, LatestRepaired, Repaired{Repair: name, Task: s.Key, Repo: s.Repo})
+		return tally.SetLatestTx(ctx, tx, LatestRepaired, Repaired{Repair: name, Task: s.Key, Repo: s.Repo})
 	}
 }

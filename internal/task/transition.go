@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"orch/internal/queue"
+	"orch/internal/queue/tally"
 	"orch/internal/task/flow"
 )
 
@@ -214,7 +214,7 @@ func (s *Store) LandedTx(ctx context.Context, tx pgx.Tx, at At, l Landing) (Move
 	if err != nil {
 		return Moved{}, wrap("note landing", err)
 	}
-	return m, wrap("note landing", queue.AddCounterTx(ctx, tx, CounterLanded, 1))
+	return m, wrap("note landing", tally.AddCounterTx(ctx, tx, CounterLanded, 1))
 }
 
 // endTx writes an end of the task, which always has its clean-up enqueued with it.

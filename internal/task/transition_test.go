@@ -13,6 +13,7 @@ import (
 	"orch/internal/db"
 	"orch/internal/queue"
 	"orch/internal/queue/queuetest"
+	"orch/internal/queue/tally"
 	"orch/internal/task/flow"
 )
 
@@ -139,7 +140,7 @@ func TestAdvance_ThroughAllStages(t *testing.T) {
 	if again := b.inTx(b.land(at, Landing{Commit: "def"})); !again.Superseded {
 		t.Error("landed twice")
 	}
-	counters, err := b.queue.Counters(t.Context())
+	counters, err := tally.NewStore(b.pool).Counters(t.Context())
 	if err != nil || counters["landed_total"] != 1 {
 		t.Errorf("%v, %v", counters, err)
 	}

@@ -104,7 +104,7 @@ func chaosHandlers(q *queue.Queue) handlers {
 			if err := l.Check(ctx); err != nil {
 				return err
 			}
-			_, err := q.Depth(ctx)
+			_, err := q.Get(ctx, l.Job().ID)
 			return errors.Join(err, noted(ctx, l, "last"))
 		}),
 	}

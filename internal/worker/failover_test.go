@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/queuetest"
 	"orch/internal/testdb"
 	"orch/internal/worker"
@@ -81,7 +82,7 @@ func (b *busy) ended() {
 	b.t.Helper()
 	b.idle()
 	judge(b.t, b.pool)
-	counts, err := queue.New(b.pool, queue.Config{}).Counts(b.t.Context())
+	counts, err := overview.NewReader(b.pool).Counts(b.t.Context())
 	b.no(err)
 	equal(b.t, "failed", counts[queue.StateFailed], 0)
 	// The worker is still there.
@@ -92,7 +93,7 @@ func (b *busy) ended() {
 func (b *busy) idle() {
 	b.t.Helper()
 	queuetest.Until(b.t, "all jobs ended", func() bool {
-		counts, err := queue.New(b.pool, queue.Config{}).Counts(b.t.Context())
+		counts, err := overview.NewReader(b.pool).Counts(b.t.Context())
 		return err == nil && counts[queue.StateQueued]+counts[queue.StateRunning] == 0
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/prune"
 	"orch/internal/queue/queuetest"
 	"orch/internal/testdb"
@@ -90,7 +91,7 @@ func TestPruneIsQueuedOnceOverManyTicksOfManyWorkers(t *testing.T) {
 		}).start()
 	}
 	queuetest.Until(t, "many ticks", func() bool { return ticks.Load() > 50 })
-	jobs, err := queue.New(pool, queue.Config{}).List(t.Context(), queue.Filter{})
+	jobs, err := overview.NewReader(pool).List(t.Context(), overview.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/pause"
 	"orch/internal/queue/queuetest"
 	"orch/internal/testdb"
@@ -92,7 +93,7 @@ func TestTwoWorkersNeverRunOneRowTwice(t *testing.T) {
 		benchOn(t, pool, pool, hs, func(b *bench) { b.cfg.Lanes["lane"] = 8; b.cfg.Poll = 20 * time.Millisecond }).start()
 	}
 	queuetest.Until(t, "all ended", func() bool {
-		counts, err := b.q.Counts(t.Context())
+		counts, err := overview.NewReader(b.pool).Counts(t.Context())
 		b.no(err)
 		return counts[queue.StateSucceeded] == jobs
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/queuetest"
 	"orch/internal/testdb"
 	"orch/internal/worker"
@@ -128,7 +129,7 @@ func TestCompletionWhoseAnswerIsLostIsCountedOnce(t *testing.T) {
 	equal(t, "counted", b.w.Stats().Succeeded, 0)
 	proxy.Set(queuetest.Pass, "")
 	b.stats(worker.Stats{Claimed: 1, Succeeded: 1})
-	counts, err := queue.New(b.pool, queue.Config{}).Counts(t.Context())
+	counts, err := overview.NewReader(b.pool).Counts(t.Context())
 	b.no(err)
 	equal(t, "total", counts[queue.StateSucceeded], 1)
 }

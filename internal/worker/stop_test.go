@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/queuetest"
 	"orch/internal/testdb"
 	"orch/internal/worker"
@@ -213,7 +214,7 @@ func TestBeginIsAtomicWithTheStop(t *testing.T) {
 		stats := once.w.Stats()
 		equal(t, "given back", stats.Released, stats.Claimed)
 	}
-	counts, err := b.q.Counts(t.Context())
+	counts, err := overview.NewReader(b.pool).Counts(t.Context())
 	b.no(err)
 	equal(t, "queued", counts[queue.StateQueued], 20)
 }
@@ -255,11 +256,11 @@ func TestWorkersThatStartAndStopLeaveNothingBehind(t *testing.T) {
 	last := benchOn(t, pool, pool, handlers{"k": handler}).start()
 	queuetest.Until(t, "all done", func() bool {
 		last.w.Wake("")
-		counts, err := b.q.Counts(t.Context())
+		counts, err := overview.NewReader(b.pool).Counts(t.Context())
 		b.no(err)
 		return counts[queue.StateSucceeded] == jobs
 	})
-	counts, err := b.q.Counts(t.Context())
+	counts, err := overview.NewReader(b.pool).Counts(t.Context())
 	b.no(err)
 	equal(t, "left", counts[queue.StateQueued]+counts[queue.StateRunning]+counts[queue.StateFailed], 0)
 }

@@ -8,7 +8,7 @@ import (
 
 	"orch/api"
 	"orch/internal/lifespan"
-	"orch/internal/queue"
+	"orch/internal/queue/tally"
 	"orch/internal/reaper"
 	"orch/internal/reconcile"
 )
@@ -31,11 +31,11 @@ type Reaper struct {
 }
 
 func (a Snapshot) fillDaemons(ctx context.Context, q *api.Queue) error {
-	totals, err := a.Jobs.Counters(ctx)
+	totals, err := a.Tally.Counters(ctx)
 	if err != nil {
 		return err
 	}
-	latest, err := a.Jobs.Latest(ctx)
+	latest, err := a.Tally.Latest(ctx)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (d Daemon) shown() (lifespan.Status, pass) {
 }
 
 // newest is what happened last, nil when nothing has.
-func newest[T any](latest map[string]queue.Newest, name string) (*T, error) {
+func newest[T any](latest map[string]tally.Newest, name string) (*T, error) {
 	kept, ok := latest[name]
 	if !ok {
 		return nil, nil //nolint:nilnil // nothing is an answer

@@ -8,6 +8,7 @@ import (
 	"orch/api"
 	"orch/internal/httpapi"
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/task"
 )
 
@@ -16,7 +17,7 @@ type Jobs struct{ Sources }
 
 // ListJobs implements httpapi.Jobs.
 func (a Jobs) ListJobs(ctx context.Context, filter httpapi.JobFilter) ([]api.Job, error) {
-	f := queue.Filter{State: queue.State(filter.State), Before: filter.Before, Limit: filter.Limit}
+	f := overview.Filter{State: queue.State(filter.State), Before: filter.Before, Limit: filter.Limit}
 	if filter.Task != "" {
 		t, err := Tasks(a).find(ctx, filter.Task)
 		if err != nil {
@@ -24,7 +25,7 @@ func (a Jobs) ListJobs(ctx context.Context, filter httpapi.JobFilter) ([]api.Job
 		}
 		f.TaskID = t.ID
 	}
-	jobs, err := a.Jobs.List(ctx, f)
+	jobs, err := a.Overview.List(ctx, f)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"orch/internal/merge/lease"
 	"orch/internal/process"
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/root"
 	"orch/internal/task"
 	"orch/internal/worker"
@@ -108,7 +109,7 @@ func (a Snapshot) fillPaused(ctx context.Context, q *api.Queue) error {
 }
 
 func (a Snapshot) fillJobs(ctx context.Context, q *api.Queue) error {
-	census, err := a.Jobs.Census(ctx)
+	census, err := a.Overview.Census(ctx)
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (a Snapshot) fillJobs(ctx context.Context, q *api.Queue) error {
 }
 
 func (a Snapshot) fillRunning(ctx context.Context, q *api.Queue) error {
-	running, err := a.Jobs.Running(ctx, shownRows)
+	running, err := a.Overview.Running(ctx, shownRows)
 	if err != nil {
 		return err
 	}
@@ -157,7 +158,7 @@ func (a Snapshot) fillRunning(ctx context.Context, q *api.Queue) error {
 	return nil
 }
 
-func shownRunning(r queue.Running, key string, agents map[uuid.UUID]string) api.QueueRunning {
+func shownRunning(r overview.Running, key string, agents map[uuid.UUID]string) api.QueueRunning {
 	silence := httpapi.Seconds(r.Silence)
 	shown := api.QueueRunning{
 		JobID: r.ID, Kind: r.Kind, Task: orNil(key), Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, RunID: r.RunID,
@@ -195,7 +196,7 @@ func (a Snapshot) fillTasks(ctx context.Context, q *api.Queue) error {
 	if err != nil {
 		return err
 	}
-	totals, err := a.Jobs.Counters(ctx)
+	totals, err := a.Tally.Counters(ctx)
 	if err != nil {
 		return err
 	}

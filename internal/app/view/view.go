@@ -12,20 +12,24 @@ import (
 	"orch/internal/forge"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/pause"
+	"orch/internal/queue/tally"
 	"orch/internal/task"
 )
 
 // Sources are what is looked at; all of them are needed.
 type Sources struct {
-	Catalog *catalog.Catalog
-	Forge   forge.Forge
-	Jobs    *queue.Queue
-	Pauses  *pause.Store
-	Tasks   *task.Store
-	Runs    *agent.Runs
-	Usage   *usage.Store
-	Leases  *lease.Store
-	Places  *place.Places
-	Root    uuid.UUID // data root of this server; tasks with a repository of their own are done there
+	Catalog  *catalog.Catalog
+	Forge    forge.Forge
+	Jobs     *queue.Queue
+	Overview *overview.Reader
+	Pauses   *pause.Store
+	Tally    *tally.Store
+	Tasks    *task.Store
+	Runs     *agent.Runs
+	Usage    *usage.Store
+	Leases   *lease.Store
+	Places   *place.Places
+	Root     uuid.UUID // data root of this server; tasks with a repository of their own are done there
 }

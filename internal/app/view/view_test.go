@@ -26,7 +26,9 @@ import (
 	"orch/internal/merge/lease"
 	"orch/internal/process"
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/pause"
+	"orch/internal/queue/tally"
 	"orch/internal/task"
 	"orch/internal/testdb"
 	"orch/internal/testgit"
@@ -75,7 +77,8 @@ func sourcesOn(t *testing.T, pool *pgxpool.Pool, gated ...string) (sources view.
 		t.Fatal(err)
 	}
 	return view.Sources{
-		Catalog: known, Forge: local.New(program, local.Config{}), Jobs: queue.New(pool, queue.Config{}), Pauses: pause.NewStore(pool),
+		Catalog: known, Forge: local.New(program, local.Config{}), Jobs: queue.New(pool, queue.Config{}),
+		Overview: overview.NewReader(pool), Pauses: pause.NewStore(pool), Tally: tally.NewStore(pool),
 		Tasks: store, Runs: runs, Leases: lease.NewStore(pool, lease.Config{}), Usage: usage.NewStore(pool),
 	}, auto
 }

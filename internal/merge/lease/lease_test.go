@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/queue"
+	"orch/internal/queue/tally"
 )
 
 // two are two tasks whose jobs run, the first of them with the lease.
@@ -194,7 +195,7 @@ func TestReclaimTellsInItsTransaction(t *testing.T) {
 				if fail {
 					return broken
 				}
-				return queue.AddCounterTx(ctx, tx, "told", 1)
+				return tally.AddCounterTx(ctx, tx, "told", 1)
 			}})
 			w.exec(`update merge_leases set renewed_at = renewed_at - interval '301 s'`)
 			if err := take(w, waiter, second); !errors.Is(err, broken) {

@@ -10,7 +10,7 @@ import (
 
 	"orch/internal/db"
 	"orch/internal/lifespan"
-	"orch/internal/queue"
+	"orch/internal/queue/tally"
 )
 
 // CounterReclaimed counts the merge leases that were taken from their holders.
@@ -96,7 +96,7 @@ func (s *Store) reclaim(ctx context.Context, seen leaseState, dead bool) (*Recla
 
 // takenTx counts and tells of a lease that is taken from its holder in tx.
 func (s *Store) takenTx(ctx context.Context, tx pgx.Tx, r Reclaimed) error {
-	if err := queue.AddCounterTx(ctx, tx, CounterReclaimed, 1); err != nil {
+	if err := tally.AddCounterTx(ctx, tx, CounterReclaimed, 1); err != nil {
 		return fmt.Errorf("count reclaimed merge lease: %w", err)
 	}
 	if s.tell == nil {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"orch/internal/queue"
+	"orch/internal/queue/overview"
 	"orch/internal/queue/prune"
 	"orch/internal/queue/queuetest"
 	"orch/internal/testdb"
@@ -117,7 +118,7 @@ func TestPruneDeletesOnlyOldSucceededAndCancelledJobs(t *testing.T) {
 	equal(t, "left", b.text(kinds), "cancelled 6 days 3, failed 6 days 3, failed 8 days 25, queued 1, running 1, succeeded 6 days 3")
 	equal(t, "progress after every batch", steps(), "10 20 30 40 50 50")
 	equal(t, "log", strings.Contains(log.String(), "deleted=50"), true)
-	counts, err := b.q.Counts(t.Context())
+	counts, err := overview.NewReader(b.pool).Counts(t.Context())
 	b.no(err)
 	equal(t, "total", counts[queue.StateSucceeded], 25)
 }

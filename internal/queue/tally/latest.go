@@ -1,4 +1,4 @@
-package queue
+package tally
 
 import (
 	"context"
@@ -32,13 +32,13 @@ func SetLatestTx(ctx context.Context, tx pgx.Tx, name string, data any) error {
 }
 
 // Latest answers the newest of each name that there is any of.
-func (q *Queue) Latest(ctx context.Context) (map[string]Newest, error) {
+func (s *Store) Latest(ctx context.Context) (map[string]Newest, error) {
 	type row struct {
 		Name string          `db:"name"`
 		At   time.Time       `db:"at"`
 		Data json.RawMessage `db:"data"`
 	}
-	rows, err := statement.Collect[row](ctx, q.source(), `select name, at, data from latest`)
+	rows, err := statement.Collect[row](ctx, s.on, `select name, at, data from latest`)
 	if err != nil {
 		return nil, fmt.Errorf("read what happened last: %w", err)
 	}

@@ -1,4 +1,4 @@
-package queue
+package overview
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"orch/internal/queue"
 	"orch/internal/queue/internal/statement"
 )
 
@@ -24,7 +25,7 @@ const (
 type Census struct {
 	// Counts tells how many are queued and running, and how many ever succeeded, failed and were cancelled. The latter are
 	// exact, the former the sums of Depth.
-	Counts map[State]int64
+	Counts map[queue.State]int64
 	Depth  []Depth // by kind and lane
 }
 
@@ -69,23 +70,23 @@ union all
 select true, state::text, '', '', sum(total)::bigint, null from job_totals group by state`
 
 // Census counts jobs. It holds no arguments, texts or names.
-func (q *Queue) Census(ctx context.Context) (Census, error) {
+func (r *Reader) Census(ctx context.Context) (Census, error) {
 	type row struct {
 		Ever       bool // of job_totals
-		State      State
+		State      queue.State
 		Kind, Lane string
 		Total      int64
 		Age        *float64
 	}
-	rows, err := statement.CollectByIndex[row](ctx, q.source(), censusSQL, pgx.NamedArgs{"queued": maxQueued, "running": maxRunning, "failed": maxFailed})
+	rows, err := statement.CollectByIndex[row](ctx, r.on, censusSQL, pgx.NamedArgs{"queued": maxQueued, "running": maxRunning, "failed": maxFailed})
 	if err != nil {
 		return Census{}, fmt.Errorf("count jobs: %w", err)
 	}
 	type group struct{ kind, lane string }
 	depth := map[group]*Depth{}
-	counts := map[State]int64{StateQueued: 0, StateRunning: 0, StateSucceeded: 0, StateFailed: 0, StateCancelled: 0}
+	counts := map[queue.State]int64{queue.StateQueued: 0, queue.StateRunning: 0, queue.StateSucceeded: 0, queue.StateFailed: 0, queue.StateCancelled: 0}
 	for _, r := range rows {
-		if r.Ever || r.State != StateFailed {
+		if r.Ever || r.State != queue.StateFailed {
 			counts[r.State] += r.Total
 		}
 		if r.Ever {
@@ -97,13 +98,13 @@ func (q *Queue) Census(ctx context.Context) (Census, error) {
 			depth[group{r.Kind, r.Lane}] = d
 		}
 		switch r.State {
-		case StateQueued:
+		case queue.StateQueued:
 			d.Queued = r.Total
-		case StateRunning:
+		case queue.StateRunning:
 			d.Running = r.Total
-		case StateFailed:
+		case queue.StateFailed:
 			d.Failed = r.Total
-		case StateSucceeded, StateCancelled:
+		case queue.StateSucceeded, queue.StateCancelled:
 		}
 		if r.Age != nil {
 			d.OldestQueued = new(time.Duration(*r.Age * float64(time.Second)))
@@ -122,13 +123,13 @@ func sorted[K comparable](depth map[K]*Depth) []Depth {
 }
 
 // Depth is that of a census.
-func (q *Queue) Depth(ctx context.Context) ([]Depth, error) {
-	census, err := q.Census(ctx)
+func (r *Reader) Depth(ctx context.Context) ([]Depth, error) {
+	census, err := r.Census(ctx)
 	return census.Depth, err
 }
 
 // Counts are those of a census.
-func (q *Queue) Counts(ctx context.Context) (map[State]int64, error) {
-	census, err := q.Census(ctx)
+func (r *Reader) Counts(ctx context.Context) (map[queue.State]int64, error) {
+	census, err := r.Census(ctx)
 	return census.Counts, err
 }

@@ -1,0 +1,54 @@
+package queue_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"orch/internal/db"
+	"orch/internal/queue"
+	"orch/internal/queue/queuetest"
+)
+
+func TestGetOfAJobThatThereIsNot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	_, err := b.q.Get(t.Context(), 999)
+	b.is(err, queue.ErrNotFound)
+}
+
+// The lookup sees the successor of the job that it waited for.
+func TestActiveForTask(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, queue.Config{})
+	find := func() (job *queue.Job) {
+		b.no(db.InTx(t.Context(), b.pool, func(tx pgx.Tx) (err error) {
+			job, err = queue.ActiveForTaskTx(t.Context(), tx, 7)
+			return err
+		}))
+		return job
+	}
+	equal(t, "none", find() == nil, true)
+	in := queue.Insert{Kind: "work", Lane: "lane", DedupeKey: queue.TaskKey(7), TaskID: 7}
+	lease := b.running(in)
+	equal(t, "running", find().ID, lease.Job().ID)
+
+	locked, found := make(chan int64, 1), make(chan *queue.Job, 1)
+	var next queue.Inserted
+	var wg sync.WaitGroup
+	b.no(b.tx(lease, func(tx pgx.Tx) (err error) {
+		wg.Go(func() { locked <- 1; found <- find() })
+		<-locked
+		queuetest.Until(t, "the lookup waits for the lock", func() (waits bool) {
+			b.no(b.pool.QueryRow(t.Context(), `select exists (select from pg_stat_activity
+				where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waits))
+			return waits
+		})
+		b.no(lease.CompleteTx(t.Context(), tx))
+		next, err = queue.EnqueueTx(t.Context(), tx, in)
+		return err
+	}))
+	wg.Wait()
+	equal(t, "successor", (<-found).ID, next.ID)
+}
