@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"orch/internal/queue"
+	"orch/internal/queue/bulk"
 )
 
 const (
@@ -131,7 +132,7 @@ func (m *claimer) enqueue(ctx context.Context, n int, change func(*queue.Insert)
 		jobs[i] = queue.Insert{Kind: kind, Lane: lane}
 		change(&jobs[i])
 	}
-	_, err := m.queue.EnqueueMany(ctx, jobs)
+	_, err := bulk.EnqueueMany(ctx, m.pool, jobs)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"orch/internal/db"
 	"orch/internal/queue"
+	"orch/internal/queue/bulk"
 	"orch/internal/worker"
 )
 
@@ -52,7 +53,7 @@ func (q *orchQueue) insert(ctx context.Context, n int) error {
 		for i := range jobs {
 			jobs[i] = queue.Insert{Kind: kind, Lane: lane, Args: orchArgs{done + i}}
 		}
-		if _, err := q.queue.EnqueueMany(ctx, jobs); err != nil {
+		if _, err := bulk.EnqueueMany(ctx, q.pool, jobs); err != nil {
 			return err
 		}
 	}
@@ -70,7 +71,7 @@ func (q *orchQueue) insertNow(ctx context.Context, jobs, n int) error {
 	for i := range all {
 		all[i] = queue.Insert{Kind: kind, Lane: lane, Args: orchArgs{n}}
 	}
-	_, err := q.queue.EnqueueMany(ctx, all)
+	_, err := bulk.EnqueueMany(ctx, q.pool, all)
 	return err
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/queue"
+	"orch/internal/queue/bulk"
 	"orch/internal/queue/overview"
 )
 
@@ -165,14 +166,13 @@ func (l *load) close() error {
 // after a while: vacuumed, with what was written on the disk.
 func (l *load) fill(ctx context.Context, jobs, failed int) error {
 	lanes := []string{"agents", "merge", "system", "bench"}
-	q := queue.New(l.pool, queue.Config{})
 	for done := 0; done < jobs; done += batch {
 		ins := make([]queue.Insert, min(batch, jobs-done))
 		for i := range ins {
 			n := (done + i) % loadKinds
 			ins[i] = queue.Insert{Kind: "bench." + strconv.Itoa(n), Lane: lanes[n], Args: orchArgs{done + i}}
 		}
-		if _, err := q.EnqueueMany(ctx, ins); err != nil {
+		if _, err := bulk.EnqueueMany(ctx, l.pool, ins); err != nil {
 			return err
 		}
 	}

@@ -39,6 +39,7 @@ import (
 	"orch/internal/queue/overview"
 	"orch/internal/queue/pause"
 	"orch/internal/queue/prune"
+	"orch/internal/queue/schedule"
 	"orch/internal/queue/tally"
 	"orch/internal/reaper"
 	"orch/internal/reconcile"
@@ -243,7 +244,7 @@ func (s *system) wireWorker(ctx context.Context, opts Options, beat func(service
 // schedule queues what is to be done from time to time. It is called once a poll by every worker, one call after the other;
 // the database says whether it is time. An outage is one line in the log.
 func (s *system) schedule(ctx context.Context, pruneEvery time.Duration) {
-	_, err := s.queue.EnqueueEvery(ctx, pruneEvery, prune.Insert())
+	_, err := schedule.EnqueueEvery(ctx, s.pool, pruneEvery, prune.Insert())
 	if ctx.Err() != nil {
 		return
 	}

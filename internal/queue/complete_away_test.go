@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/queue"
+	"orch/internal/queue/bulk"
 	"orch/internal/queue/queuetest"
 )
 
@@ -187,7 +188,7 @@ func TestTerminatedBackendsUnderLoad(t *testing.T) {
 		for n := range ins {
 			ins[n] = queue.Insert{Kind: "work", Lane: "lane"}
 		}
-		insist("jobs are queued", func() error { _, err := b.q.EnqueueMany(t.Context(), ins); return err })
+		insist("jobs are queued", func() error { _, err := bulk.EnqueueMany(t.Context(), b.pool, ins); return err })
 		for {
 			var leases []*queue.Lease
 			insist("jobs are claimed", func() (err error) {

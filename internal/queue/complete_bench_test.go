@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"orch/internal/queue"
+	"orch/internal/queue/bulk"
 	"orch/internal/queue/queuetest"
 	"orch/internal/testdb"
 )
@@ -23,7 +24,7 @@ func BenchmarkComplete(b *testing.B) {
 			for n := range ins {
 				ins[n] = queue.Insert{Kind: "work", Lane: "lane"}
 			}
-			if _, err := q.EnqueueMany(ctx, ins); err != nil {
+			if _, err := bulk.EnqueueMany(ctx, pool, ins); err != nil {
 				b.Fatal(err)
 			}
 			leases := make(chan *queue.Lease, b.N)
@@ -59,26 +60,4 @@ func BenchmarkComplete(b *testing.B) {
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
 		})
 	}
-}
-
-// BenchmarkEnqueueMany queues a hundred thousand jobs.
-func BenchmarkEnqueueMany(b *testing.B) {
-	const many = 100_000
-	pool := testdb.New(b)
-	q := queue.New(pool, queue.Config{})
-	ins := make([]queue.Insert, many)
-	for n := range ins {
-		ins[n] = queue.Insert{Kind: "work", Lane: "lane", Args: map[string]int{"n": n}}
-	}
-	for b.Loop() {
-		if n, err := q.EnqueueMany(b.Context(), ins); n != many || err != nil {
-			b.Fatal(n, err)
-		}
-		b.StopTimer()
-		if _, err := pool.Exec(b.Context(), `truncate jobs`); err != nil {
-			b.Fatal(err)
-		}
-		b.StartTimer()
-	}
-	b.ReportMetric(many*float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
 }

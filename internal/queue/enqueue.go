@@ -104,19 +104,28 @@ func enqueue(ctx context.Context, on rowQuerier, in Insert) (Inserted, error) {
 	return Inserted{}, fmt.Errorf("enqueue %s job: %w", in.Kind, errTwinPlayed)
 }
 
-func (in Insert) named() (pgx.NamedArgs, error) {
+// Encode checks an Insert, fills in its defaults and marshals its arguments.
+func (in Insert) Encode() (Insert, json.RawMessage, error) {
 	if in.Kind == "" || in.Lane == "" {
-		return nil, errNoKind
+		return in, nil, errNoKind
 	}
 	raw := json.RawMessage(`{}`)
 	if in.Args != nil {
 		var err error
 		if raw, err = json.Marshal(in.Args); err != nil {
-			return nil, fmt.Errorf("marshal args: %w", err)
+			return in, nil, fmt.Errorf("marshal args: %w", err)
 		}
 	}
 	if in.MaxAttempts == 0 {
 		in.MaxAttempts = defaultMaxAttempts
+	}
+	return in, raw, nil
+}
+
+func (in Insert) named() (pgx.NamedArgs, error) {
+	in, raw, err := in.Encode()
+	if err != nil {
+		return nil, err
 	}
 	return pgx.NamedArgs{
 		"kind": in.Kind, "lane": in.Lane, "repo": in.Repo, "args": raw, "priority": in.Priority, "max_attempts": in.MaxAttempts,

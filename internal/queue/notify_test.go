@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"orch/internal/queue"
+	"orch/internal/queue/bulk"
 )
 
 // While the server's notification queue is full nobody is woken, and everything is written all the same.
@@ -19,7 +20,7 @@ func TestFullNotificationQueueKeepsNothingFromBeingWritten(t *testing.T) {
 	b.pool.Reset()
 	many := func(lane string) {
 		t.Helper()
-		queued, err := b.q.EnqueueMany(t.Context(), []queue.Insert{
+		queued, err := bulk.EnqueueMany(t.Context(), b.pool, []queue.Insert{
 			{Kind: "work", Lane: lane, ConcurrencyKey: "key"}, {Kind: "work", Lane: lane, ConcurrencyKey: "key"},
 		})
 		b.no(err)

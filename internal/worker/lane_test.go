@@ -10,6 +10,7 @@ import (
 	"orch/internal/queue/overview"
 	"orch/internal/queue/prune"
 	"orch/internal/queue/queuetest"
+	"orch/internal/queue/schedule"
 	"orch/internal/testdb"
 	"orch/internal/worker"
 )
@@ -83,7 +84,7 @@ func TestPruneIsQueuedOnceOverManyTicksOfManyWorkers(t *testing.T) {
 			b.cfg.Handlers[prune.Kind], b.cfg.KindLane[prune.Kind] = prune.New(prune.Config{Queue: b.q}), prune.Insert().Lane
 			b.cfg.Lanes[prune.Insert().Lane], b.cfg.Poll = 1, 10*time.Millisecond
 			b.cfg.Tick = func(ctx context.Context) {
-				_, err := b.q.EnqueueEvery(ctx, time.Hour, prune.Insert())
+				_, err := schedule.EnqueueEvery(ctx, b.pool, time.Hour, prune.Insert())
 				if err == nil {
 					ticks.Add(1)
 				}

@@ -1,4 +1,6 @@
-package queue
+// Package schedule queues jobs that are to come again and again, whoever thinks of them: it owns the table schedules, which
+// says for all processes when that was done last.
+package schedule
 
 import (
 	"context"
@@ -6,8 +8,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/db"
+	"orch/internal/queue"
+	"orch/internal/queue/internal/statement"
 )
 
 const (
@@ -24,10 +29,10 @@ on conflict (name) do update set last_at = clock_timestamp() where not s.` + not
 )
 
 // EnqueueEvery is EnqueueEveryTx in a transaction of its own.
-func (q *Queue) EnqueueEvery(ctx context.Context, every time.Duration, in Insert) (queued bool, err error) {
-	ctx, cancel := q.bounded(ctx)
+func EnqueueEvery(ctx context.Context, pool *pgxpool.Pool, every time.Duration, in queue.Insert) (queued bool, err error) {
+	ctx, cancel := statement.On(pool, 0).Bounded(ctx)
 	defer cancel()
-	err = db.InTx(ctx, q.pool, func(tx pgx.Tx) (err error) {
+	err = db.InTx(ctx, pool, func(tx pgx.Tx) (err error) {
 		queued, err = EnqueueEveryTx(ctx, tx, every, in)
 		return err
 	})
@@ -36,8 +41,8 @@ func (q *Queue) EnqueueEvery(ctx context.Context, every time.Duration, in Insert
 
 // EnqueueEveryTx queues a job unless any process has queued one of its kind this way less than every ago, by the
 // database's clock. It is false also when a live job has the dedupe key. When tx is undone, the turn is as well.
-func EnqueueEveryTx(ctx context.Context, tx pgx.Tx, every time.Duration, in Insert) (queued bool, err error) {
-	args := pgx.NamedArgs{"name": in.Kind, "every": seconds(every)}
+func EnqueueEveryTx(ctx context.Context, tx pgx.Tx, every time.Duration, in queue.Insert) (queued bool, err error) {
+	args := pgx.NamedArgs{"name": in.Kind, "every": every.Seconds()}
 	var early bool
 	if err := tx.QueryRow(ctx, scheduledSQL, args).Scan(&early); err != nil {
 		return false, fmt.Errorf("look when %s was queued last: %w", in.Kind, err)
@@ -52,6 +57,6 @@ func EnqueueEveryTx(ctx context.Context, tx pgx.Tx, every time.Duration, in Inse
 	if tag.RowsAffected() == 0 {
 		return false, nil
 	}
-	out, err := EnqueueTx(ctx, tx, in)
+	out, err := queue.EnqueueTx(ctx, tx, in)
 	return err == nil && !out.Duplicate, err
 }

@@ -1,4 +1,5 @@
-package queue
+// Package bulk queues many jobs at once.
+package bulk
 
 import (
 	"context"
@@ -10,50 +11,52 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/db"
+	"orch/internal/queue"
 	"orch/internal/queue/internal/statement"
 )
 
 const (
-	bulkSize  = 10_000 // rows of one statement
-	bulkTries = 5      // of a transaction that met another one
+	batchSize = 10_000 // rows of one statement
+	tries     = 5      // of a transaction that met another one
 )
 
 // EnqueueMany queues jobs in one transaction and returns how many that were: one whose dedupe key a live job has, or
 // one before it in ins, is left out. Each lane is woken once. Jobs without a dedupe key are copied, which is much
 // faster, and come first in the order of ids. As with any transaction, an error of COMMIT leaves open whether they were
 // queued.
-func (q *Queue) EnqueueMany(ctx context.Context, ins []Insert) (queued int64, err error) {
-	var plain, deduped []bulkRow
+func EnqueueMany(ctx context.Context, pool *pgxpool.Pool, ins []queue.Insert) (queued int64, err error) {
+	var plain, deduped []row
 	for n, in := range ins {
-		row, err := in.bulk()
+		r, err := rowOf(in)
 		if err != nil {
 			return 0, fmt.Errorf("enqueue %d jobs: job %d: %w", len(ins), n, err)
 		}
-		if row.dedupe == nil {
-			plain = append(plain, row)
+		if r.dedupe == nil {
+			plain = append(plain, r)
 		} else {
-			deduped = append(deduped, row)
+			deduped = append(deduped, r)
 		}
 	}
 	for try := 1; ; try++ {
-		err = db.InTx(ctx, q.pool, func(tx pgx.Tx) (err error) {
-			queued, err = q.insertAll(ctx, tx, plain, deduped)
+		err = db.InTx(ctx, pool, func(tx pgx.Tx) (err error) {
+			queued, err = insertAll(ctx, statement.On(pool, 0), tx, plain, deduped)
 			return err
 		})
 		if err == nil {
 			return queued, nil
 		}
-		if try == bulkTries || db.Code(err) != db.CodeDeadlock { // two that have dedupe keys in common
+		if try == tries || db.Code(err) != db.CodeDeadlock { // two that have dedupe keys in common
 			return 0, fmt.Errorf("enqueue %d jobs: %w", len(ins), err)
 		}
 	}
 }
 
 // insertAll bounds each statement, not the whole.
-func (q *Queue) insertAll(ctx context.Context, tx pgx.Tx, plain, deduped []bulkRow) (int64, error) {
-	b := &bulk{q: q, tx: tx, lanes: map[string]bool{}}
+func insertAll(ctx context.Context, on statement.Source, tx pgx.Tx, plain, deduped []row) (int64, error) {
+	b := &insertion{on: on, tx: tx, lanes: map[string]bool{}}
 	if err := tx.QueryRow(ctx, `select now()`).Scan(&b.now); err != nil {
 		return 0, err
 	}
@@ -67,22 +70,22 @@ func (q *Queue) insertAll(ctx context.Context, tx pgx.Tx, plain, deduped []bulkR
 		return 0, nil
 	}
 	_, err := tx.Exec(ctx, `select pg_notify($1, lane) from unnest($2::text[]) as l (lane) where `+db.NotifyRoom,
-		ChannelJobs, slices.Collect(maps.Keys(b.lanes)))
+		queue.ChannelJobs, slices.Collect(maps.Keys(b.lanes)))
 	return b.queued, err
 }
 
-// bulk is one transaction that inserts.
-type bulk struct {
-	q      *Queue
+// insertion is one transaction that inserts.
+type insertion struct {
+	on     statement.Source
 	tx     pgx.Tx
 	now    time.Time // the database's
 	queued int64
 	lanes  map[string]bool
 }
 
-func (b *bulk) insert(ctx context.Context, rows []bulkRow, do func(context.Context, []bulkRow) (int64, error)) error {
-	for chunk := range slices.Chunk(rows, bulkSize) {
-		ctx, cancel := b.q.bounded(ctx)
+func (b *insertion) insert(ctx context.Context, rows []row, do func(context.Context, []row) (int64, error)) error {
+	for chunk := range slices.Chunk(rows, batchSize) {
+		ctx, cancel := b.on.Bounded(ctx)
 		n, err := do(ctx, chunk)
 		cancel()
 		if err != nil {
@@ -96,7 +99,7 @@ func (b *bulk) insert(ctx context.Context, rows []bulkRow, do func(context.Conte
 	return nil
 }
 
-func (b *bulk) copy(ctx context.Context, rows []bulkRow) (int64, error) {
+func (b *insertion) copy(ctx context.Context, rows []row) (int64, error) {
 	columns := []string{"kind", "lane", "repo", "args", "priority", "run_at", "max_attempts", "concurrency_key", "task_id", "pinned_root"}
 	return b.tx.CopyFrom(ctx, pgx.Identifier{"jobs"}, columns, pgx.CopyFromSlice(len(rows), func(n int) ([]any, error) {
 		r := &rows[n]
@@ -117,24 +120,24 @@ from unnest(@kind::text[], @lane::text[], @repo::text[], @args::text[], @priorit
 	as r (kind, lane, repo, args, priority, run_at, max_attempts, dedupe, concurrency, task, pinned)
 on conflict (dedupe_key) where dedupe_key is not null and state in ('queued', 'running') do nothing`
 
-func (b *bulk) insertNew(ctx context.Context, rows []bulkRow) (int64, error) {
+func (b *insertion) insertNew(ctx context.Context, rows []row) (int64, error) {
 	tag, err := b.tx.Exec(ctx, insertNewSQL, pgx.NamedArgs{
-		"kind":         column(rows, func(r *bulkRow) string { return r.kind }),
-		"lane":         column(rows, func(r *bulkRow) string { return r.lane }),
-		"repo":         column(rows, func(r *bulkRow) string { return r.repo }),
-		"args":         column(rows, func(r *bulkRow) string { return string(r.args) }),
-		"priority":     column(rows, func(r *bulkRow) int { return r.priority }),
-		"run_at":       column(rows, func(r *bulkRow) *time.Time { return r.runAt }),
-		"max_attempts": column(rows, func(r *bulkRow) int { return r.maxAttempts }),
-		"dedupe":       column(rows, func(r *bulkRow) *string { return r.dedupe }),
-		"concurrency":  column(rows, func(r *bulkRow) *string { return r.concurrency }),
-		"task":         column(rows, func(r *bulkRow) *int64 { return r.task }),
-		"pinned":       column(rows, func(r *bulkRow) *uuid.UUID { return r.pinned }),
+		"kind":         column(rows, func(r *row) string { return r.kind }),
+		"lane":         column(rows, func(r *row) string { return r.lane }),
+		"repo":         column(rows, func(r *row) string { return r.repo }),
+		"args":         column(rows, func(r *row) string { return string(r.args) }),
+		"priority":     column(rows, func(r *row) int { return r.priority }),
+		"run_at":       column(rows, func(r *row) *time.Time { return r.runAt }),
+		"max_attempts": column(rows, func(r *row) int { return r.maxAttempts }),
+		"dedupe":       column(rows, func(r *row) *string { return r.dedupe }),
+		"concurrency":  column(rows, func(r *row) *string { return r.concurrency }),
+		"task":         column(rows, func(r *row) *int64 { return r.task }),
+		"pinned":       column(rows, func(r *row) *uuid.UUID { return r.pinned }),
 	})
 	return tag.RowsAffected(), err
 }
 
-func column[T any](rows []bulkRow, of func(*bulkRow) T) []T {
+func column[T any](rows []row, of func(*row) T) []T {
 	out := make([]T, len(rows))
 	for n := range rows {
 		out[n] = of(&rows[n])
@@ -142,8 +145,8 @@ func column[T any](rows []bulkRow, of func(*bulkRow) T) []T {
 	return out
 }
 
-// bulkRow is an Insert as the columns of its row; nil is NULL, or the default.
-type bulkRow struct {
+// row is an Insert as the columns of its row; nil is NULL, or the default.
+type row struct {
 	kind, lane, repo      string
 	args                  json.RawMessage
 	priority, maxAttempts int
@@ -153,23 +156,14 @@ type bulkRow struct {
 	pinned                *uuid.UUID
 }
 
-func (in Insert) bulk() (bulkRow, error) {
-	if in.Kind == "" || in.Lane == "" {
-		return bulkRow{}, errNoKind
+func rowOf(in queue.Insert) (row, error) {
+	in, raw, err := in.Encode()
+	if err != nil {
+		return row{}, err
 	}
-	row := bulkRow{
-		kind: in.Kind, lane: in.Lane, repo: in.Repo, args: json.RawMessage(`{}`), priority: in.Priority, maxAttempts: in.MaxAttempts,
+	return row{
+		kind: in.Kind, lane: in.Lane, repo: in.Repo, args: raw, priority: in.Priority, maxAttempts: in.MaxAttempts,
 		runAt: statement.OrNull(in.RunAt), dedupe: statement.OrNull(in.DedupeKey), concurrency: statement.OrNull(in.ConcurrencyKey),
 		task: statement.OrNull(in.TaskID), pinned: statement.OrNull(in.PinnedRoot),
-	}
-	if row.maxAttempts == 0 {
-		row.maxAttempts = defaultMaxAttempts
-	}
-	if in.Args != nil {
-		var err error
-		if row.args, err = json.Marshal(in.Args); err != nil {
-			return bulkRow{}, fmt.Errorf("marshal args: %w", err)
-		}
-	}
-	return row, nil
+	}, nil
 }
