@@ -69,7 +69,7 @@ func TestKilledWorkerIsContinued(t *testing.T) {
 			Host: w.Host, BootID: w.BootID, PIDNamespace: w.PIDNamespace, PID: w.PID, StartedAt: w.PIDStartedAt,
 		}) == process.Dead
 	}
-	if jobs, err := queuetest.TakeDead(t.Context(), b.queue, self.BootID, self.PIDNamespace, dead); err != nil || len(jobs) != 1 {
+	if jobs, err := queuetest.TakeDead(t.Context(), b.pool, b.queue, self.BootID, self.PIDNamespace, dead); err != nil || len(jobs) != 1 {
 		t.Fatalf("released %d, %v", len(jobs), err)
 	}
 	if err := b.runs.Recover(t.Context()); err != nil {

@@ -20,6 +20,7 @@ import (
 	"orch/internal/merge/resting"
 	"orch/internal/metrics"
 	"orch/internal/process"
+	"orch/internal/queue/look"
 	"orch/internal/reaper"
 	"orch/internal/reconcile"
 )
@@ -38,7 +39,7 @@ func (s *system) wireDaemons(ctx context.Context, opts Options, beat func(servic
 		return err
 	}
 	s.reaper = reaper.New(reaper.Config{
-		Queue: alerts.ReapedQueue{Queue: s.queue}, Runs: s.runs, Self: s.self, RootID: s.root.ID(), Off: !bool(cfg.Reaper.Enabled),
+		Queue: alerts.ReapedQueue{Queue: s.queue, Store: look.NewStore(s.pool)}, Runs: s.runs, Self: s.self, RootID: s.root.ID(), Off: !bool(cfg.Reaper.Enabled),
 		Interval: cfg.Reaper.Interval.Duration(), DeadTicks: int(cfg.Reaper.DeadTicks),
 		Fresh:   2 * cfg.Worker.Heartbeat.Duration(), // a beat may just have been under way
 		Ceiling: (&ceiling{cfg: cfg, catalog: s.catalog, log: log}).now, Grace: 2*cfg.Worker.KillGrace.Duration() + time.Minute,

@@ -306,7 +306,7 @@ func (w *world) crashWith(l *queue.Lease, stop point, do func()) bool {
 // reap puts a running job back into the queue, due at once.
 func (w *world) reap(l *queue.Lease) {
 	w.t.Helper()
-	jobs, err := queuetest.TakeHeld(w.t.Context(), w.queue, l.Worker().ID)
+	jobs, err := queuetest.TakeHeld(w.t.Context(), w.pool, w.queue, l.Worker().ID)
 	if err != nil {
 		w.t.Fatal(err)
 	}

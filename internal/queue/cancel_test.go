@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/queue"
+	"orch/internal/queue/look"
 	"orch/internal/queue/overview"
 	"orch/internal/queue/queuetest"
 )
@@ -81,7 +82,7 @@ func TestWhatADeadWorkerHeldIsTaken(t *testing.T) {
 	b.exec(`update jobs set recoveries = 5 where id = any($1)`, ids([]*queue.Lease{crashing, pinned}))
 
 	ofBoot := func() (ids []uuid.UUID) {
-		workers, err := b.q.RunningOfBoot(t.Context(), "boot", "ns")
+		workers, err := look.NewStore(b.pool).RunningOfBoot(t.Context(), "boot", "ns")
 		b.no(err)
 		for _, w := range workers {
 			ids = append(ids, w.ID)
@@ -89,7 +90,7 @@ func TestWhatADeadWorkerHeldIsTaken(t *testing.T) {
 		return ids
 	}
 	equal(t, "may be dead", slices.Equal(ofBoot(), []uuid.UUID{b.w.ID, alive.ID, other.ID}), true)
-	jobs, err := queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
+	jobs, err := queuetest.TakeHeld(t.Context(), b.pool, b.q, b.w.ID)
 	b.no(err)
 	equal(t, "taken", len(jobs), 4)
 	job := b.state(plain.Job().ID, queue.StateQueued)
@@ -104,7 +105,7 @@ func TestWhatADeadWorkerHeldIsTaken(t *testing.T) {
 	b.is(b.complete(plain), queue.ErrLeaseLost)
 
 	equal(t, "may be dead later", slices.Equal(ofBoot(), []uuid.UUID{alive.ID, other.ID}), true)
-	jobs, err = queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
+	jobs, err = queuetest.TakeHeld(t.Context(), b.pool, b.q, b.w.ID)
 	b.no(err)
 	equal(t, "taken again", len(jobs), 0)
 }
@@ -121,7 +122,7 @@ func TestWhatIsHeldByALeaseThatRanOutIsTaken(t *testing.T) {
 	b.exec(`update jobs set recoveries = 5 where id = any($1)`, ids([]*queue.Lease{crashing, pinned}))
 	b.exec(`update jobs set lease_expires_at = clock_timestamp() - interval '1 second' where id <> $1`, fresh.Job().ID)
 
-	jobs, err := queuetest.TakeExpired(t.Context(), b.q)
+	jobs, err := queuetest.TakeExpired(t.Context(), b.pool, b.q)
 	b.no(err)
 	equal(t, "taken", len(jobs), 4)
 	for _, lease := range []*queue.Lease{late, elsewhere} {
@@ -199,12 +200,12 @@ func TestTakenJobWhoseFailureCannotBeToldStays(t *testing.T) {
 	b := newBench(t, queue.Config{OnFailed: func(context.Context, pgx.Tx, queue.Job, string, string) error { return refuse }})
 	bad, good := b.running(queue.Insert{}), b.running(queue.Insert{})
 	b.exec(`update jobs set recoveries = 5 where id = $1`, bad.Job().ID)
-	jobs, err := queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
+	jobs, err := queuetest.TakeHeld(t.Context(), b.pool, b.q, b.w.ID)
 	b.is(err, refuse)
 	equal(t, "taken", len(jobs) == 1 && jobs[0].ID == good.Job().ID, true)
 	b.state(bad.Job().ID, queue.StateRunning)
 	refuse = nil
-	jobs, err = queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
+	jobs, err = queuetest.TakeHeld(t.Context(), b.pool, b.q, b.w.ID)
 	b.no(err)
 	equal(t, "taken", len(jobs) == 1 && jobs[0].ID == bad.Job().ID, true)
 }

@@ -66,7 +66,7 @@ func TestStoppedProcessWritesNothingWhenItGoesOn(t *testing.T) {
 
 	other := b.worker(b.w.RootID)
 	queuetest.Until(t, "its leases have run out", func() bool {
-		if _, err := queuetest.TakeExpired(t.Context(), b.q); db.Code(err) != db.CodeLock { // then the next time
+		if _, err := queuetest.TakeExpired(t.Context(), b.pool, b.q); db.Code(err) != db.CodeLock { // then the next time
 			b.no(err)
 		}
 		return b.count(`select count(*) from jobs where state = 'running'`) == 0

@@ -43,9 +43,9 @@ func TestSwitchedOffItReleasesOnceTheDatabaseIsBackAndNeverAgain(t *testing.T) {
 	w := newWorld(t)
 	own := w.plain(w.worker(dead(t))).Job().ID
 	proxy := queuetest.NewProxy(t, testdb.ConnConfig(w.pool))
-	q := queue.New(queuetest.Pool(t, proxy.Config()), queue.Config{})
+	away := through(queuetest.Pool(t, proxy.Config()))
 	proxy.Set(queuetest.Refuse, "")
-	r := w.reaper(func(c *reaper.Config) { c.Off, c.Queue, c.Interval = true, q, time.Millisecond })
+	r := w.reaper(func(c *reaper.Config) { c.Off, c.Queue, c.Interval = true, away, time.Millisecond })
 	ready, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

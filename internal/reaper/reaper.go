@@ -22,7 +22,7 @@ const (
 	LatestReaped  = "last_reaped"
 )
 
-// Queue is what the reaper does to jobs; *queue.Queue has it.
+// Queue is what the reaper does to jobs; *queue.Queue and *look.Store have it.
 type Queue interface {
 	RunningPage(ctx context.Context, after int64, limit int) ([]queue.Seen, error)
 	RunningOfBoot(ctx context.Context, boot, namespace string) ([]queue.Worker, error)

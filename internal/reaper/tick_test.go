@@ -18,6 +18,7 @@ import (
 	"orch/internal/process"
 	"orch/internal/process/runtest"
 	"orch/internal/queue"
+	"orch/internal/queue/look"
 	"orch/internal/queue/queuetest"
 	"orch/internal/reaper"
 	"orch/internal/testdb"
@@ -95,7 +96,7 @@ func TestRunIsReadyAfterTheFirstTickAndTicksUntilItsEnd(t *testing.T) {
 
 // faulty is a queue, and runs, that panic or fail with some.
 type faulty struct {
-	*queue.Queue
+	jobs
 	*agent.Runs
 
 	job int64
@@ -127,7 +128,7 @@ func TestOneBadRowStarvesNobody(t *testing.T) {
 	locked, unlock := w.plain(gone).Job().ID, w.lock
 	hosts := 0
 	r := w.reaper(func(c *reaper.Config) {
-		f := faulty{Queue: w.queue, Runs: w.runs, job: bad, run: unseen.run}
+		f := faulty{jobs: jobs{w.queue, look.NewStore(w.pool)}, Runs: w.runs, job: bad, run: unseen.run}
 		c.Queue, c.Runs = f, f
 		c.Recover = func(context.Context) error { panic("bad run directory") }
 		c.Hosts = func(context.Context) error { hosts++; return nil }
@@ -282,8 +283,8 @@ func TestDatabaseThatIsAwayIsAnOutcomeAndBeginsTheCountAnew(t *testing.T) {
 	id := w.plain(w.worker()).Job().ID
 	w.expire(id)
 	proxy := queuetest.NewProxy(t, testdb.ConnConfig(w.pool))
-	q := queue.New(queuetest.Pool(t, proxy.Config()), queue.Config{})
-	r := w.reaper(func(c *reaper.Config) { c.Queue = q })
+	away := through(queuetest.Pool(t, proxy.Config()))
+	r := w.reaper(func(c *reaper.Config) { c.Queue = away })
 	w.tick(r, 1)
 	proxy.Set(queuetest.Refuse, "")
 	for range 3 {
@@ -312,7 +313,7 @@ func TestOutageIsToldOnceWhoeverBeginsAFirstTick(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	proxy := queuetest.NewProxy(t, testdb.ConnConfig(w.pool))
-	r := w.reaper(func(c *reaper.Config) { c.Queue = queue.New(queuetest.Pool(t, proxy.Config()), queue.Config{}) })
+	r := w.reaper(func(c *reaper.Config) { c.Queue = through(queuetest.Pool(t, proxy.Config())) })
 	proxy.Set(queuetest.Refuse, "")
 	for range 3 {
 		if err := errors.Join(r.FirstTick(runtest.Bound(t)), r.Tick(runtest.Bound(t))); err == nil {

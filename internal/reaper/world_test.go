@@ -25,6 +25,7 @@ import (
 	"orch/internal/process/runtest"
 	"orch/internal/process/shim"
 	"orch/internal/queue"
+	"orch/internal/queue/look"
 	"orch/internal/reaper"
 	"orch/internal/task"
 	"orch/internal/task/flow"
@@ -152,10 +153,21 @@ func (w *world) runIs(id uuid.UUID, want string) {
 		from runs where id = $1`, id)
 }
 
+// jobs are those that it looks at and takes.
+type jobs struct {
+	*queue.Queue
+	*look.Store
+}
+
+// through are the jobs that a pool of their own leads to.
+func through(pool *pgxpool.Pool) jobs {
+	return jobs{queue.New(pool, queue.Config{}), look.NewStore(pool)}
+}
+
 // reaper makes one that keeps what it reaps.
 func (w *world) reaper(configure ...func(*reaper.Config)) *reaper.Reaper {
 	cfg := reaper.Config{
-		Queue: w.queue, Runs: w.runs, Self: w.self, RootID: w.root, Fresh: time.Minute, Recover: w.runs.Recover,
+		Queue: jobs{w.queue, look.NewStore(w.pool)}, Runs: w.runs, Self: w.self, RootID: w.root, Fresh: time.Minute, Recover: w.runs.Recover,
 		Describe: w.describe, OnReapTx: w.keep,
 		Ceiling: func(context.Context) time.Duration { return time.Hour },
 		Logger:  slog.New(slog.NewJSONHandler(w.log, nil)),

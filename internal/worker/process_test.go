@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sys/unix"
 
 	"orch/internal/db"
@@ -85,7 +86,7 @@ func runProcess(raw string) error {
 	}()
 	var services sync.WaitGroup
 	services.Go(func() { _ = processListener(conn, w, log).Run(ctx, func() {}) }) // its hints aren't needed
-	services.Go(func() { processRecovery(ctx, cfg, q, self) })
+	services.Go(func() { processRecovery(ctx, cfg, pool, q, self) })
 	err = w.Run(ctx, func() { fmt.Println("ready") })
 	services.Wait()
 	fmt.Println("stats", w.Stats())
@@ -141,16 +142,16 @@ func processListener(conn *pgx.ConnConfig, w *worker.Worker, log *slog.Logger) *
 }
 
 // processRecovery gives back what dead and silent workers held, as every orch process does.
-func processRecovery(ctx context.Context, cfg processConfig, q *queue.Queue, self process.Identity) {
+func processRecovery(ctx context.Context, cfg processConfig, pool *pgxpool.Pool, q *queue.Queue, self process.Identity) {
 	ticker := time.NewTicker(cfg.LeaseTTL / 2)
 	defer ticker.Stop()
 	for {
-		_, dead := queuetest.TakeDead(ctx, q, self.BootID, self.PIDNamespace, func(w queue.Worker) bool {
+		_, dead := queuetest.TakeDead(ctx, pool, q, self.BootID, self.PIDNamespace, func(w queue.Worker) bool {
 			return process.Probe(process.Identity{
 				Host: w.Host, BootID: w.BootID, PIDNamespace: w.PIDNamespace, PID: w.PID, StartedAt: w.PIDStartedAt,
 			}) == process.Dead
 		})
-		_, expired := queuetest.TakeExpired(ctx, q)
+		_, expired := queuetest.TakeExpired(ctx, pool, q)
 		_ = errors.Join(dead, expired) // tried again
 		select {
 		case <-ctx.Done():

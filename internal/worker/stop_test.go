@@ -143,7 +143,7 @@ func TestFailedReleaseStillAbandonsTheRun(t *testing.T) {
 			equal(t, "state", b.get(id).State, queue.StateRunning)
 			equal(t, "stats", b.w.Stats(), worker.Stats{Claimed: 1, Errors: b.w.Stats().Errors})
 			// The next process of this root finds its predecessor dead.
-			jobs, err := queuetest.TakeHeld(t.Context(), queue.New(b.pool, queue.Config{}), b.cfg.Worker.ID)
+			jobs, err := queuetest.TakeHeld(t.Context(), b.pool, queue.New(b.pool, queue.Config{}), b.cfg.Worker.ID)
 			b.no(err)
 			equal(t, "released", len(jobs), 1)
 			equal(t, "state", b.get(id).State, queue.StateQueued)

@@ -15,6 +15,7 @@ import (
 	"orch/internal/db"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
+	"orch/internal/queue/look"
 	"orch/internal/queue/pause"
 	"orch/internal/reaper"
 	"orch/internal/task"
@@ -72,7 +73,10 @@ type reaping struct{}
 
 // ReapedQueue is the queue as the reaper takes jobs from it: the transaction of each taking ends with JobReapedTx, and what else it
 // does isn't told.
-type ReapedQueue struct{ *queue.Queue }
+type ReapedQueue struct {
+	*queue.Queue
+	*look.Store
+}
 
 // Take implements reaper.Queue.
 func (q ReapedQueue) Take(ctx context.Context, seen queue.Seen, t queue.Taking) (*queue.Job, error) {

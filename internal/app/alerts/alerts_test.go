@@ -20,6 +20,7 @@ import (
 	"orch/internal/db"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
+	"orch/internal/queue/look"
 	"orch/internal/queue/pause"
 	"orch/internal/queue/queuetest"
 	"orch/internal/reaper"
@@ -206,7 +207,7 @@ func TestJobThatIsReapedToFailedIsToldAsSuchAndOnce(t *testing.T) {
 	job, run := b.claim(task.LaneAgents, task.KindStage).Job(), uuid.New()
 	_, err := b.pool.Exec(t.Context(), `update jobs set max_attempts = attempt`)
 	b.no(err)
-	seen, err := b.queue.RunningPage(t.Context(), 0, 10)
+	seen, err := look.NewStore(b.pool).RunningPage(t.Context(), 0, 10)
 	b.no(err)
 	if len(seen) != 1 {
 		t.Fatalf("%+v", seen)

@@ -45,6 +45,33 @@ func Worker(root uuid.UUID) queue.Worker {
 	}
 }
 
+// Run writes a run of a job and pins the job by it.
+func Run(t *testing.T, pool *pgxpool.Pool, l *queue.Lease, state string) uuid.UUID {
+	t.Helper()
+	id := uuid.New()
+	for _, seed := range []string{
+		`insert into repositories (name, location) values ('demo', '/demo') on conflict do nothing`,
+		`insert into tasks (key, repo, title, source, branch, base_branch, pipeline, stage)
+		values ('demo-1', 'demo', 'Title', 'cli', 'orch/demo-1', 'main', 'default', 'development') on conflict do nothing`,
+	} {
+		if _, err := pool.Exec(t.Context(), seed); err != nil {
+			t.Fatalf("insert task: %v", err)
+		}
+	}
+	_, err := pool.Exec(t.Context(), `
+		insert into runs (id, task_id, job_id, job_epoch, purpose, key, stage, round, attempt, state, root_id, host, boot_id, pid_namespace, finished_at, ended)
+		select $1::uuid, t.id, $2, $3, 'agent', $1::uuid::text, 'development', 1, 1, $4, $5, 'test', 'boot', 'ns',
+			case when $4 = 'finished' then clock_timestamp() end, case when $4 = 'finished' then 'exited' end from tasks t`,
+		id, l.Job().ID, l.Job().Epoch, state, l.Worker().RootID)
+	if err != nil {
+		t.Fatalf("insert run: %v", err)
+	}
+	if err := l.Tx(t.Context(), func(tx pgx.Tx) error { return l.PinTx(t.Context(), tx, id) }); err != nil {
+		t.Fatalf("pin by a run: %v", err)
+	}
+	return id
+}
+
 // patience bounds every wait of a test; it is no expectation.
 const patience = 4 * time.Minute
 

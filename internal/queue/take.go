@@ -6,7 +6,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"orch/internal/db"
@@ -34,96 +33,6 @@ type Seen struct {
 	// Elapsed is for how long it has run since it was granted, or since the last of its runs ended: how long a living run has
 	// gone on is the run's to tell.
 	Elapsed time.Duration
-}
-
-// seenJob is a job as seenSQL selects it.
-type seenJob struct {
-	Job
-	Expired, RunFinished bool
-	Agent                string
-	ElapsedS             float64
-}
-
-const seenSQL = `
-select ` + statement.JobColumns + `, lease_expires_at < clock_timestamp() as expired,
-	exists (select from runs r where r.id = run_id and r.state = 'finished') as run_finished,
-	coalesce((select agent from runs r where r.id = run_id), '') as agent,
-	coalesce(extract(epoch from clock_timestamp() - greatest(started_at,
-		(select max(r.finished_at) from runs r where r.job_id = jobs.id))), 0)::float8 as elapsed_s
-from jobs where state = 'running'`
-
-// RunningPage lists running jobs with ids above after, in the order of the ids, at most limit of them: whoever looks at all
-// of them goes on from the last id of a page, until one isn't full.
-func (q *Queue) RunningPage(ctx context.Context, after int64, limit int) ([]Seen, error) {
-	rows, err := statement.CollectByIndex[seenJob](ctx, q.source(), seenSQL+` and id > $1 order by id limit $2`, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list running jobs: %w", err)
-	}
-	return q.seen(ctx, rows)
-}
-
-// HeldBy lists what a worker holds, in the order of the ids.
-func (q *Queue) HeldBy(ctx context.Context, worker uuid.UUID) ([]Seen, error) {
-	rows, err := statement.CollectByIndex[seenJob](ctx, q.source(), seenSQL+` and worker_id = $1 order by id`, worker)
-	if err != nil {
-		return nil, fmt.Errorf("list jobs of worker %s: %w", worker, err)
-	}
-	return q.seen(ctx, rows)
-}
-
-// seen adds who holds the jobs.
-func (q *Queue) seen(ctx context.Context, rows []seenJob) ([]Seen, error) {
-	type row struct {
-		Worker
-		Stopped bool
-	}
-	asked, ids := map[uuid.UUID]bool{}, []uuid.UUID(nil)
-	for _, r := range rows {
-		if id := *r.WorkerID; !asked[id] {
-			asked[id], ids = true, append(ids, id)
-		}
-	}
-	found, err := statement.Collect[row](ctx, q.source(), `select `+statement.WorkerColumns+`, stopped_at is not null as stopped from workers where id = any($1)`, ids)
-	if err != nil {
-		return nil, fmt.Errorf("look for workers: %w", err)
-	}
-	workers := make(map[uuid.UUID]row, len(found))
-	for _, w := range found {
-		workers[w.ID] = w
-	}
-	seen := make([]Seen, 0, len(rows))
-	for _, r := range rows {
-		holder := workers[*r.WorkerID]
-		seen = append(seen, Seen{
-			Job: r.Job, Worker: holder.Worker, WorkerStopped: holder.Stopped, Expired: r.Expired, RunFinished: r.RunFinished, Agent: r.Agent,
-			Elapsed: time.Duration(r.ElapsedS * float64(time.Second)),
-		})
-	}
-	return seen, nil
-}
-
-// RunningOfBoot lists the workers of one boot and pid namespace, of whatever root, that didn't say goodbye or still hold
-// jobs: who is in that namespace can tell of each whether its process lives.
-func (q *Queue) RunningOfBoot(ctx context.Context, boot, namespace string) ([]Worker, error) {
-	workers, err := statement.CollectByIndex[Worker](ctx, q.source(), `select `+statement.WorkerColumns+` from workers w where boot_id = $1 and pid_namespace = $2 and
-	(stopped_at is null or exists (select from jobs where state = 'running' and worker_id = w.id))
-order by started_at, id`, boot, namespace)
-	if err != nil {
-		return nil, fmt.Errorf("list workers of a boot: %w", err)
-	}
-	return workers, nil
-}
-
-// NoteGone notes that a worker's process is gone, once it holds nothing any more. It may be repeated.
-func (q *Queue) NoteGone(ctx context.Context, worker uuid.UUID) error {
-	ctx, cancel := q.bounded(ctx)
-	defer cancel()
-	_, err := q.pool.Exec(ctx, `update workers w set stopped_at = clock_timestamp() where id = $1 and stopped_at is null
-	and not exists (select from jobs where state = 'running' and worker_id = w.id)`, worker)
-	if err != nil {
-		return fmt.Errorf("note that worker %s is gone: %w", worker, err)
-	}
-	return nil
 }
 
 // Taking says what becomes of a running job that is taken from its worker.

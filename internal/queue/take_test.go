@@ -14,6 +14,7 @@ import (
 
 	"orch/internal/db"
 	"orch/internal/queue"
+	"orch/internal/queue/look"
 	"orch/internal/queue/overview"
 	"orch/internal/queue/queuetest"
 	"orch/internal/queue/tally"
@@ -22,7 +23,7 @@ import (
 // seen looks at one running job.
 func (b *bench) seen(id int64) queue.Seen {
 	b.t.Helper()
-	page, err := b.q.RunningPage(b.t.Context(), id-1, 1)
+	page, err := look.NewStore(b.pool).RunningPage(b.t.Context(), id-1, 1)
 	b.no(err)
 	if len(page) != 1 || page[0].ID != id {
 		b.t.Fatalf("job %d isn't running: %+v", id, page)
@@ -40,82 +41,7 @@ func (b *bench) take(s queue.Seen, t queue.Taking) *queue.Job {
 // run writes a run of a job and pins the job by it.
 func (b *bench) run(l *queue.Lease, state string) uuid.UUID {
 	b.t.Helper()
-	id := uuid.New()
-	b.exec(`insert into repositories (name, location) values ('demo', '/demo') on conflict do nothing`)
-	b.exec(`insert into tasks (key, repo, title, source, branch, base_branch, pipeline, stage)
-		values ('demo-1', 'demo', 'Title', 'cli', 'orch/demo-1', 'main', 'default', 'development') on conflict do nothing`)
-	b.exec(`insert into runs (id, task_id, job_id, job_epoch, purpose, key, stage, round, attempt, state, root_id, host, boot_id, pid_namespace, finished_at, ended)
-		select $1::uuid, t.id, $2, $3, 'agent', $1::uuid::text, 'development', 1, 1, $4, $5, 'test', 'boot', 'ns',
-			case when $4 = 'finished' then clock_timestamp() end, case when $4 = 'finished' then 'exited' end from tasks t`,
-		id, l.Job().ID, l.Job().Epoch, state, b.w.RootID)
-	b.no(b.tx(l, func(tx pgx.Tx) error { return l.PinTx(b.t.Context(), tx, id) }))
-	return id
-}
-
-func TestRunningJobsAreSeenByTheDatabasesClock(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, queue.Config{})
-	b.exec(`insert into jobs (kind, lane, max_attempts, run_at) values ('work', 'lane', 3, now() + interval '1 hour')`)
-	plain, expired, left, unknown := b.running(queue.Insert{}), b.running(queue.Insert{}), b.running(queue.Insert{}), b.running(queue.Insert{})
-	between, living := b.running(queue.Insert{}), b.running(queue.Insert{})
-	stopped := b.worker(b.w.RootID)
-	b.exec(`update workers set stopped_at = now() where id = $1`, stopped.ID)
-	b.exec(`update jobs set worker_id = $2 where id = $1`, left.Job().ID, stopped.ID)
-	b.exec(`update jobs set worker_id = gen_random_uuid() where id = $1`, unknown.Job().ID)
-	b.exec(`update jobs set lease_expires_at = clock_timestamp() - interval '1 second' where id = $1`, expired.Job().ID)
-	over := b.run(between, "finished")
-	b.run(living, "running")
-	b.exec(`update jobs set started_at = clock_timestamp() - interval '2 hours'`)
-	b.exec(`update runs set finished_at = clock_timestamp() - interval '1 hour' where id = $1`, over)
-
-	got := map[int64]string{}
-	page, err := b.q.RunningPage(t.Context(), 0, 100)
-	b.no(err)
-	for _, s := range page {
-		got[s.ID] = fmt.Sprintf("known %v stopped %v expired %v over %v for %.0fh", s.Worker.ID == *s.WorkerID, s.WorkerStopped, s.Expired, s.RunFinished, s.Elapsed.Hours())
-	}
-	for l, want := range map[*queue.Lease]string{
-		plain:   "known true stopped false expired false over false for 2h",
-		expired: "known true stopped false expired true over false for 2h",
-		left:    "known true stopped true expired false over false for 2h",
-		unknown: "known false stopped false expired false over false for 2h",
-		between: "known true stopped false expired false over true for 1h",
-		living:  "known true stopped false expired false over false for 2h",
-	} {
-		equal(t, "seen", got[l.Job().ID], want)
-	}
-	equal(t, "only running ones", len(page), 6)
-	held, err := b.q.HeldBy(t.Context(), stopped.ID)
-	b.no(err)
-	equal(t, "held by the one that left", len(held) == 1 && held[0].ID == left.Job().ID && held[0].Worker.BootID == "boot", true)
-}
-
-func TestPagesGoOverAHundredThousandRunningJobs(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, queue.Config{})
-	b.exec(`insert into jobs (kind, lane, max_attempts, state, worker_id, epoch, lease_expires_at, started_at, attempt, finished_at)
-		select 'work', 'lane', 3, (case when n % 10 = 0 then 'failed' else 'running' end)::job_state, case when n % 10 > 0 then $1::uuid end, 1,
-			case when n % 10 > 0 then now() + interval '1 hour' end, now(), 1, case when n % 10 = 0 then now() end
-		from generate_series(1, 111111) n`, b.w.ID)
-	after, total, pages := int64(0), 0, 0
-	for {
-		page, err := b.q.RunningPage(t.Context(), after, 1000)
-		b.no(err)
-		for _, s := range page {
-			if s.ID <= after || s.State != queue.StateRunning || s.Worker.ID != b.w.ID {
-				t.Fatalf("after %d: %+v", after, s)
-			}
-			after = s.ID
-		}
-		total, pages = total+len(page), pages+1
-		if len(page) < 1000 {
-			break
-		}
-		// What ends meanwhile is missed by no later page, nor does it hide any.
-		b.exec(`update jobs set state = 'succeeded', finished_at = now(), worker_id = null, lease_expires_at = null where id = $1`, after)
-	}
-	equal(t, "seen", total, 100_000)
-	equal(t, "pages", pages, 101)
+	return queuetest.Run(b.t, b.pool, l, state)
 }
 
 // What isn't any more as it was seen is left alone, and nothing else is done for it.
@@ -357,7 +283,7 @@ func TestCrashLoopUnderAFinishedRunEnds(t *testing.T) {
 			l := b.running(queue.Insert{})
 			run := b.run(l, state)
 			for n := 1; n <= queue.MaxRecoveries; n++ {
-				_, err := queuetest.TakeHeld(t.Context(), b.q, b.w.ID)
+				_, err := queuetest.TakeHeld(t.Context(), b.pool, b.q, b.w.ID)
 				b.no(err)
 				job := b.state(l.Job().ID, queue.StateQueued)
 				equal(t, "recoveries", job.Recoveries > 0, state == "finished")
@@ -365,7 +291,7 @@ func TestCrashLoopUnderAFinishedRunEnds(t *testing.T) {
 				b.one(b.w)
 			}
 			b.exec(`update jobs set lease_expires_at = clock_timestamp() - interval '1 second'`)
-			_, err := queuetest.TakeExpired(t.Context(), b.q)
+			_, err := queuetest.TakeExpired(t.Context(), b.pool, b.q)
 			b.no(err)
 			job := b.state(l.Job().ID, want)
 			equal(t, "its result can still be used", *job.RunID == run && *job.PinnedRoot == b.w.RootID, true)
@@ -406,43 +332,4 @@ func TestRecoveredJobIsCountedByItsRow(t *testing.T) {
 	equal(t, "too often", give(), queue.StateFailed)
 	equal(t, "code", *b.get(id).ErrorCode, queue.CodeCrashLoop)
 	equal(t, "told", strings.Join(told, ", "), "crash_loop again and again")
-}
-
-func TestWorkersOfABoot(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, queue.Config{})
-	add := func(change func(*queue.Worker)) queue.Worker {
-		w := queuetest.Worker(b.w.RootID)
-		change(&w)
-		b.no(b.q.RegisterWorker(t.Context(), w))
-		return w
-	}
-	other := queuetest.Root(t, b.pool)
-	here := add(func(w *queue.Worker) { w.RootID = other })
-	add(func(w *queue.Worker) { w.BootID = "another" })
-	add(func(w *queue.Worker) { w.PIDNamespace = "another" })
-	stopped, holding := add(func(*queue.Worker) {}), add(func(*queue.Worker) {})
-	b.exec(`update workers set stopped_at = now() where id in ($1, $2)`, stopped.ID, holding.ID)
-	b.enqueue(queue.Insert{})
-	l := b.one(holding)
-	names := func() map[uuid.UUID]bool {
-		workers, err := b.q.RunningOfBoot(t.Context(), "boot", "ns")
-		b.no(err)
-		got := map[uuid.UUID]bool{}
-		for _, w := range workers {
-			got[w.ID] = true
-		}
-		return got
-	}
-	got := names()
-	equal(t, "of any root", len(got) == 3 && got[b.w.ID] && got[here.ID] && got[holding.ID], true)
-
-	// One that holds something isn't gone yet.
-	b.exec(`update workers set stopped_at = null where id = $1`, holding.ID)
-	b.no(b.q.NoteGone(t.Context(), holding.ID))
-	equal(t, "holds a job", b.seen(l.Job().ID).WorkerStopped, false)
-	b.take(b.seen(l.Job().ID), queue.Taking{})
-	b.no(b.q.NoteGone(t.Context(), holding.ID))
-	b.no(b.q.NoteGone(t.Context(), holding.ID))
-	equal(t, "gone", names()[holding.ID], false)
 }
