@@ -1,23 +1,16 @@
 package queue
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // PatientCompleter is a Completer that doesn't write because time has passed.
 func PatientCompleter(q *Queue, w Worker, running func() int) *Completer {
 	c := NewCompleter(q, w, running)
-	c.after = time.Hour
+	c.ends.BePatient()
 	return c
 }
 
 // Pending is how many ends wait to be written.
-func Pending(c *Completer) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.pending)
-}
+func Pending(c *Completer) int { return c.ends.Pending() }
 
 // Of is the queue that a lease is of.
 func Of(l *Lease) *Queue { return l.q }
