@@ -1,4 +1,6 @@
-// Package queue is the durable job queue: the table jobs and all SQL on it.
+// Package queue is the durable job queue: the table jobs, and all that moves a job through its states. Beside it is what needs
+// none of the protocol: bulk and schedule queue jobs, pause holds them back, look and overview read them, tally keeps what
+// happened, prune deletes what ended long ago.
 //
 // # States
 //
@@ -76,7 +78,7 @@
 //
 // # Taking
 //
-// Who isn't the holder takes a running job with Take, by what a look has found (Seen): in one transaction, under the worker,
+// Who isn't the holder takes a running job with Take, by what package look has found (Seen): in one transaction, under the worker,
 // epoch and run that were seen, so that of any number who saw the same one comes first and the others change nothing. Either
 // the attempt is given back and the run stays, for whoever can follow it; or the attempt is spent and the run let go of,
 // and then Within uses up the run's result in the same transaction, or the next grant would spend a second attempt for it.
@@ -104,7 +106,4 @@
 //
 // Every statement has a bound, QueryTimeout here and the connection's statement_timeout on the server. Beats have a
 // connection of their own, on which the two are the same: one that was given up doesn't renew anything later.
-//
-// What is queued again and again (EnqueueEvery) has a row in schedules that says when that was done last, for all
-// processes.
 package queue
