@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"orch/internal/forge"
+	"orch/internal/forge/local/problem"
 )
 
 // claimPrefix is where the repository has claims: OWNER/TARGET is a blob that tells the epoch. Claims stay for good, since
@@ -48,7 +49,7 @@ func (l *Local) claim(ctx context.Context, r *repository, target string, c forge
 	}
 	out, err := l.git.Run(ctx, r.gitDir, []byte(claimText+strconv.FormatInt(c.Epoch, 10)+"\n"), "hash-object", "-w", "--stdin")
 	if err != nil {
-		return fmt.Errorf("write its epoch: %w", translate(err))
+		return fmt.Errorf("write its epoch: %w", problem.Translate(err))
 	}
 	next := strings.TrimSpace(string(out))
 	for {
@@ -75,10 +76,10 @@ func (l *Local) claim(ctx context.Context, r *repository, target string, c forge
 		if now.id != before.id {
 			continue
 		}
-		if text := said(failed); strings.Contains(text, "reference broken") || now.id == "" && strings.Contains(text, "reference already exists") {
+		if text := problem.Said(failed); strings.Contains(text, "reference broken") || now.id == "" && strings.Contains(text, "reference already exists") {
 			return notAClaim(ref) // it is there, but what it names isn't
 		}
-		return translate(failed)
+		return problem.Translate(failed)
 	}
 }
 
@@ -124,7 +125,7 @@ const maxBehind = 1 << 40
 const longestClaim = 250
 
 func notAClaim(ref string) error {
-	return problem(forge.CodeRefused, "if no orch works on that repository, remove that ref", "%s isn't a claim of orch's", ref)
+	return problem.New(forge.CodeRefused, "if no orch works on that repository, remove that ref", "%s isn't a claim of orch's", ref)
 }
 
 // claimRef is one component for the target, so that a branch a is not in the way of a branch a/b, which may follow it.

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"orch/internal/forge"
+	"orch/internal/forge/local/checkout"
+	"orch/internal/forge/local/problem"
 )
 
 // Land moves the target branch from Old to New by one compare-and-swap.
@@ -34,10 +33,10 @@ func (l *Local) land(ctx context.Context, r *repository, landing forge.Landing) 
 	if err != nil {
 		return forge.LandResult{}, err
 	}
-	with := having(all, target)
+	with := checkout.Having(all, target)
 	var result forge.LandResult
 	if len(with) > 0 {
-		result.CheckedOut = with[0].workTree
+		result.CheckedOut = with[0].WorkTree
 	}
 	now, err := l.head(ctx, r, landing.Base)
 	if err != nil {
@@ -59,10 +58,7 @@ func (l *Local) land(ctx context.Context, r *repository, landing forge.Landing) 
 	}
 	l.at(pointCopied)
 	for _, c := range with {
-		if err := l.unobstructed(ctx, c, landing.Old, landing.New); err != nil {
-			return result, err
-		}
-		if err := l.rehearse(ctx, c, landing.Old, landing.New); err != nil {
+		if err := l.checkouts.CanFollow(ctx, c, landing.Old, landing.New); err != nil {
 			return result, err
 		}
 	}
@@ -84,7 +80,7 @@ func (l *Local) bring(ctx context.Context, r *repository, landing forge.Landing)
 	}
 	descends, err := l.isAncestor(ctx, r, landing.Old, landing.New)
 	if err == nil && !descends {
-		err = problem(forge.CodeRewind, "", "%.12s does not build on %.12s", landing.New, landing.Old)
+		err = problem.New(forge.CodeRewind, "", "%.12s does not build on %.12s", landing.New, landing.Old)
 	}
 	return err
 }
@@ -107,7 +103,7 @@ func (l *Local) afterFailure(ctx context.Context, r *repository, landing forge.L
 	now, err := l.head(ctx, r, landing.Base)
 	switch {
 	case err != nil:
-		return result, errors.Join(translate(failed), err)
+		return result, errors.Join(problem.Translate(failed), err)
 	case now == landing.New:
 		return result, nil
 	case now != landing.Old:
@@ -116,7 +112,7 @@ func (l *Local) afterFailure(ctx context.Context, r *repository, landing forge.L
 	if _, err := l.bonds(ctx, r, landing); err != nil {
 		return result, err
 	}
-	return result, translate(failed)
+	return result, problem.Translate(failed)
 }
 
 // bonds has the refs that must not change until the target has moved, and where they are: ErrClaimed or ErrChanged when
@@ -189,14 +185,14 @@ func (l *Local) fetch(ctx context.Context, r *repository, mirror string, refspec
 		"--no-auto-maintenance", "--no-recurse-submodules", "--no-show-forced-updates", "--", mirror,
 	}
 	if err := l.write(ctx, r, nil, append(args, refspecs...)...); err != nil {
-		return fmt.Errorf("copy commits: %w", translate(err))
+		return fmt.Errorf("copy commits: %w", problem.Translate(err))
 	}
 	return nil
 }
 
 func (l *Local) isAncestor(ctx context.Context, r *repository, a, b string) (bool, error) {
 	_, err := l.git.Run(ctx, r.gitDir, nil, "merge-base", "--is-ancestor", a, b)
-	if exitCode(err) == 1 {
+	if problem.ExitCode(err) == 1 {
 		return false, nil
 	}
 	if err != nil {
@@ -208,7 +204,7 @@ func (l *Local) isAncestor(ctx context.Context, r *repository, a, b string) (boo
 // contains says whether commit is in a branch's history; one that the repository doesn't even have is not.
 func (l *Local) contains(ctx context.Context, r *repository, branch, commit string) (bool, error) {
 	if _, err := l.git.Run(ctx, r.gitDir, nil, "cat-file", "-e", commit+"^{commit}"); err != nil {
-		if exitCode(err) > 0 {
+		if problem.ExitCode(err) > 0 {
 			return false, nil
 		}
 		return false, fmt.Errorf("look for %.12s: %w", commit, err)
@@ -226,63 +222,4 @@ func (l *Local) Landed(ctx context.Context, repo forge.Repo, target, commit stri
 		return false, err
 	}
 	return l.contains(ctx, r, target, commit)
-}
-
-// unobstructed refuses a landing that would write over files which git doesn't track. read-tree looks after most of them,
-// but takes ignored ones for worthless.
-func (l *Local) unobstructed(ctx context.Context, c checkout, old, to string) error {
-	changes, err := l.changes(ctx, c.gitDir, old, to)
-	if err != nil {
-		return err
-	}
-	deleted := map[string]bool{}
-	for _, ch := range changes {
-		deleted[ch.path] = ch.status == 'D'
-	}
-	var inTheWay []string
-	for _, ch := range changes {
-		if ch.status == 'A' {
-			if path := obstacle(c.workTree, ch.path, deleted); path != "" {
-				inTheWay = append(inTheWay, path)
-			}
-		}
-	}
-	if len(inTheWay) == 0 {
-		return nil
-	}
-	return problem(forge.CodeOverwrites, "move them away, or check out another branch there",
-		"untracked files in %s would be overwritten: %s", c.workTree, some(inTheWay))
-}
-
-// obstacle is what stands where path would be made and won't be removed by the landing itself, or "".
-func obstacle(workTree, path string, deleted map[string]bool) string {
-	parts := strings.Split(path, "/")
-	for i := range parts {
-		at := strings.Join(parts[:i+1], "/")
-		info, err := os.Lstat(filepath.Join(workTree, at))
-		switch {
-		case err != nil:
-			return ""
-		case !info.IsDir() && deleted[at]:
-			return ""
-		case !info.IsDir():
-			return at
-		}
-	}
-	found := "" // path is a directory: all in it must go
-	_ = filepath.WalkDir(filepath.Join(workTree, path), func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			found = path // what can't be looked at is somebody's
-			return fs.SkipAll
-		}
-		if d.IsDir() {
-			return nil
-		}
-		if rel, err := filepath.Rel(workTree, name); err == nil && !deleted[rel] {
-			found = rel
-			return fs.SkipAll
-		}
-		return nil
-	})
-	return found
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"orch/internal/forge"
+	"orch/internal/forge/local/checkout"
 )
 
 // Runner runs git, isolated from the configuration of whoever runs orch.
@@ -25,10 +26,13 @@ type Config struct {
 
 // Local is the forge of repositories that are directories on this machine.
 type Local struct {
-	git   Runner
-	log   *slog.Logger
-	at    func(point)
-	euid  int
+	git  Runner
+	log  *slog.Logger
+	at   func(point)
+	euid int
+
+	checkouts *checkout.Keeper
+
 	owner func(path string) (uid int, err error)
 }
 
@@ -37,17 +41,14 @@ type point string
 
 // The points.
 const (
-	pointChecked       point = "local:checked"        // nothing stands in the way of the landing
-	pointCopied        point = "local:copied"         // the repository has its commits
-	pointSwapped       point = "local:swapped"        // the target has moved
-	pointRefreshLocked point = "local:refresh_locked" // orch has the checkout's index.lock
-	pointRefreshTree   point = "local:refresh_tree"   // the checkout's files are as landed, its index isn't
-	pointRefreshed     point = "local:refreshed"      // the checkout has followed
+	pointChecked point = "local:checked" // nothing stands in the way of the landing
+	pointCopied  point = "local:copied"  // the repository has its commits
+	pointSwapped point = "local:swapped" // the target has moved
 )
 
 // New makes a Local.
 func New(git Runner, cfg Config) *Local {
-	l := &Local{git: git, log: cfg.Logger, at: func(point) {}, euid: os.Geteuid(), owner: ownerOf}
+	l := &Local{git: git, log: cfg.Logger, at: func(point) {}, euid: os.Geteuid(), owner: ownerOf, checkouts: checkout.New(git, cfg.At)}
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"orch/internal/forge"
+	"orch/internal/forge/local/checkout"
+	"orch/internal/forge/local/problem"
 )
 
 // openOwn is open for what writes into the repository or runs programs that its configuration names. It refuses a
@@ -25,12 +27,12 @@ func (l *Local) openOwn(location string) (*repository, error) {
 
 // ownCheckouts is openOwn's rule for the work trees that a landing on branch touches; core.worktree may put the main
 // one anywhere.
-func (l *Local) ownCheckouts(r *repository, all []checkout, branch string) error {
+func (l *Local) ownCheckouts(r *repository, all []checkout.Checkout, branch string) error {
 	for _, c := range all {
-		if c.gitDir != r.gitDir && c.branch != "refs/heads/"+branch {
+		if c.GitDir != r.gitDir && c.Branch != "refs/heads/"+branch {
 			continue
 		}
-		if err := l.owned(c.workTree, c.gitDir); err != nil {
+		if err := l.owned(c.WorkTree, c.GitDir); err != nil {
 			return err
 		}
 	}
@@ -48,7 +50,7 @@ func (l *Local) owned(paths ...string) error {
 		}
 		if uid != l.euid {
 			name := userName(uid)
-			return problem(forge.CodeForeign, "run orch as "+name, "%s belongs to %s, and orch runs as %s", path, name, userName(l.euid))
+			return problem.New(forge.CodeForeign, "run orch as "+name, "%s belongs to %s, and orch runs as %s", path, name, userName(l.euid))
 		}
 	}
 	return nil

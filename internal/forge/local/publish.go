@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"orch/internal/forge"
+	"orch/internal/forge/local/problem"
 	"orch/internal/lfs"
 )
 
@@ -49,7 +50,7 @@ func (l *Local) Unpublish(ctx context.Context, repo forge.Repo, refs ...string) 
 	}
 	deletes := "delete " + strings.Join(refs, "\ndelete ") + "\n"
 	if err := l.write(ctx, r, []byte(deletes), "update-ref", "--no-deref", "--stdin"); err != nil {
-		return fmt.Errorf("unpublish %s: %w", strings.Join(refs, ", "), translate(err))
+		return fmt.Errorf("unpublish %s: %w", strings.Join(refs, ", "), problem.Translate(err))
 	}
 	return nil
 }
@@ -59,7 +60,7 @@ func (l *Local) openFor(repo forge.Repo, refs []string) (*repository, error) {
 	for _, ref := range refs {
 		below := func(prefix string) bool { return strings.HasPrefix(ref, prefix) }
 		if !below("refs/orch/") && !below("refs/heads/orch/") || below(claimPrefix) || strings.ContainsAny(ref, " \t\n\x00") {
-			return nil, problem(forge.CodeRefused, "", "orch publishes only below refs/orch/ and refs/heads/orch/, not %q", ref)
+			return nil, problem.New(forge.CodeRefused, "", "orch publishes only below refs/orch/ and refs/heads/orch/, not %q", ref)
 		}
 	}
 	return l.openOwn(repo.Location)
@@ -86,7 +87,7 @@ func (l *Local) Branch(ctx context.Context, repo forge.Repo, mirrorDir, commit, 
 	}
 	_, err = l.git.Run(ctx, "", nil, "check-ref-format", "refs/heads/"+branch)
 	if err != nil || branch == "HEAD" || strings.HasPrefix(branch, "-") {
-		return problem(forge.CodeRefused, "give another one", "%q is no name for a branch", branch)
+		return problem.New(forge.CodeRefused, "give another one", "%q is no name for a branch", branch)
 	}
 	if err := errors.Join(l.carry(ctx, r, mirrorDir, commit), l.fetch(ctx, r, mirrorDir, commit)); err != nil {
 		return fmt.Errorf("make branch %s: %w", branch, err)
@@ -129,10 +130,10 @@ func (l *Local) create(ctx context.Context, r *repository, ref, commit string) e
 		return err
 	case now == commit:
 		return nil
-	case now != "" || strings.Contains(said(failed), "exists; cannot create"): // a/b, where a or a/b/c is one
+	case now != "" || strings.Contains(problem.Said(failed), "exists; cannot create"): // a/b, where a or a/b/c is one
 		return forge.ErrRefTaken
 	}
-	return translate(failed)
+	return problem.Translate(failed)
 }
 
 // add makes a ref, or moves one along to what has all of it.
@@ -151,13 +152,13 @@ func (l *Local) add(ctx context.Context, r *repository, ref, commit string) erro
 	if !grown {
 		return forge.ErrRefTaken
 	}
-	return translate(l.move(ctx, r, ref, commit, now))
+	return problem.Translate(l.move(ctx, r, ref, commit, now))
 }
 
 // commitAt is what a ref is at, or "".
 func (l *Local) commitAt(ctx context.Context, r *repository, ref string) (string, error) {
 	out, err := l.git.Run(ctx, r.gitDir, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref)
-	if err != nil && exitCode(err) != 1 {
+	if err != nil && problem.ExitCode(err) != 1 {
 		return "", fmt.Errorf("read %s: %w", ref, err)
 	}
 	return strings.TrimSpace(string(out)), nil

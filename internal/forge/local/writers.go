@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"orch/internal/forge"
+	"orch/internal/forge/local/problem"
 )
 
 // writersFile is a file in the repository's git directory. Each git of orch that writes refs shares its flock for as long as it
@@ -31,7 +31,7 @@ const maxStale = 64
 func (l *Local) write(ctx context.Context, r *repository, stdin []byte, args ...string) error {
 	for tries := 0; ; tries++ {
 		err := l.writeOnce(ctx, r, stdin, args...)
-		met := lockMet(err)
+		met := problem.LockMet(err)
 		if met == "" || tries == maxStale || !l.removeStale(ctx, r, met) {
 			return err
 		}
@@ -63,7 +63,7 @@ func share(ctx context.Context, lock *os.File) error {
 			return nil
 		}
 		if time.Now().After(end) {
-			p := problem(forge.CodeLocked, "end or continue the process of orch that is stopped there", "%s is held", lock.Name())
+			p := problem.New(forge.CodeLocked, "end or continue the process of orch that is stopped there", "%s is held", lock.Name())
 			p.Retry = true
 			return p
 		}
@@ -87,20 +87,12 @@ func openWriters(r *repository) (*os.File, error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
-		return nil, problem(forge.CodeRefused, "let the user that orch runs as write to the repository", "%s can't be written", path)
+		return nil, problem.New(forge.CodeRefused, "let the user that orch runs as write to the repository", "%s can't be written", path)
 	case err == nil, errors.Is(err, unix.ELOOP), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENXIO):
-		return nil, problem(forge.CodeRefused, "remove it", "%s is no file of orch's", path)
+		return nil, problem.New(forge.CodeRefused, "remove it", "%s is no file of orch's", path)
 	default:
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-}
-
-// lockMet is the lock file that kept git from writing; "" when none did.
-func lockMet(err error) string {
-	if m := regexp.MustCompile(`Unable to create '(.+?)': File exists`).FindStringSubmatch(said(err)); m != nil {
-		return m[1]
-	}
-	return ""
 }
 
 // removeStale takes away a lock file of orch's that nobody holds any more. While any git of orch is at work nobody knows.
