@@ -115,6 +115,55 @@ func TestComposeKeepsThePairingAndItsSecrets(t *testing.T) {
 	}
 }
 
+// TestComposeBuildsTheImageForItsUser: what may be said to the build can be said to Compose.
+func TestComposeBuildsTheImageForItsUser(t *testing.T) {
+	t.Parallel()
+	args := readCompose(t).Services["orch"].Build.Args
+	for _, arg := range regexp.MustCompile(`(?m)^ARG (\w+)=(\S+)$`).FindAllStringSubmatch(read(t, "Dockerfile"), -1) {
+		if want := "${" + arg[1] + ":-" + arg[2] + "}"; arg[1] != "GO_VERSION" && args[arg[1]] != want {
+			t.Errorf("compose builds with %s=%s, want %s", arg[1], args[arg[1]], want)
+		}
+	}
+}
+
+// TestGitLeavesAloneWhatIsBesideCompose: secrets, or repositories of others, are in no commit by mistake.
+func TestGitLeavesAloneWhatIsBesideCompose(t *testing.T) {
+	t.Parallel()
+	compose := readCompose(t)
+	beside := []string{".env", "compose.override.yaml"}
+	for _, secret := range compose.Secrets {
+		beside = append(beside, filepath.Dir(secret.File)+"/")
+	}
+	for _, file := range compose.Services["orch"].EnvFile {
+		beside = append(beside, file.Path)
+	}
+	for _, volume := range compose.Services["orch"].Volumes {
+		if path, isBind := strings.CutPrefix(volume, "./"); isBind {
+			path, _, _ = strings.Cut(path, ":")
+			beside = append(beside, path+"/")
+		}
+	}
+	ignored := strings.Split(read(t, "../.gitignore"), "\n")
+	for _, path := range beside {
+		if !slices.Contains(ignored, "/deploy/"+path) {
+			t.Errorf("git doesn't ignore deploy/%s", path)
+		}
+	}
+}
+
+// TestBuildFetchesNoMoreThanItSays: neither another image nor, by a syntax line, a front end.
+func TestBuildFetchesNoMoreThanItSays(t *testing.T) {
+	t.Parallel()
+	for _, line := range regexp.MustCompile(`(?m)^(?:FROM|# syntax=|.* --from=).*$`).FindAllString(read(t, "Dockerfile"), -1) {
+		if !regexp.MustCompile(`^FROM (golang|debian):|--from=build `).MatchString(line) {
+			t.Errorf("INFRA.md doesn't say that the build fetches: %s", line)
+		}
+	}
+	if want := "The build fetches the images `golang` and `debian`, "; !strings.Contains(read(t, infra), want) {
+		t.Errorf("INFRA.md doesn't say %q", want)
+	}
+}
+
 func TestImageIsBuiltWithTheModulesGo(t *testing.T) {
 	t.Parallel()
 	module := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))
@@ -150,6 +199,12 @@ func TestImageRunsAsNobodySpecialUnderAnInit(t *testing.T) {
 
 type compose struct {
 	Services map[string]struct {
+		Build struct {
+			Args map[string]string `yaml:"args"`
+		} `yaml:"build"`
+		EnvFile []struct {
+			Path string `yaml:"path"`
+		} `yaml:"env_file"` //nolint:tagliatelle // as compose has it
 		Hostname    string            `yaml:"hostname"`
 		Environment map[string]string `yaml:"environment"`
 		Secrets     []string          `yaml:"secrets"`
