@@ -22,8 +22,9 @@
 //  9. once the program is gone, ends what it left behind. Being the subreaper, the shim is parent to every orphan, so
 //     "no child left" proves that nothing is left, whatever session, group or environment it had chosen;
 //  10. drains the pipe (bounded: whoever holds it open can't hold up the run), makes log and said.json durable, writes
-//     exit.json, empties the temporary directory and leaves. Where somebody has taken the run directory away, the record, with
-//     what the program has said of itself, is left in a new one of that name.
+//     exit.json, empties the temporary directory and leaves. A SIGTERM that came until then is why the program failed. Where
+//     somebody has taken the run directory away, the record, with what the program has said of itself, is left in a new
+//     one of that name.
 //
 // Ending means: close stdin, SIGTERM to the group, wait for the grace, then SIGKILL to everything until nothing is left.
 //

@@ -320,6 +320,9 @@ func (s *shim) finish(exit process.Exit) error {
 		closed = errors.Join(closed, s.hold.WriteSaid(said))
 	}
 	s.program.result(&exit)
+	if exit.Why == process.WhyExited && !s.program.succeeded() && s.toldToEnd() {
+		exit.Why = process.WhyInterrupted
+	}
 	exit.LogBytes, exit.LogLost = s.output.sizes()
 	if err = errors.Join(err, closed); err != nil {
 		exit.Error = err.Error()
@@ -346,6 +349,21 @@ func (s *shim) endFamily() error {
 		}
 		if process.BootClock() > giveUp {
 			return process.ErrSurvivors
+		}
+	}
+}
+
+// toldToEnd reports whether a signal to end has come that supervise didn't get to: a machine that shuts down gives it to
+// the shim and to the program, which may be gone first.
+func (s *shim) toldToEnd() bool {
+	for {
+		select {
+		case sig := <-s.signals:
+			if sig != unix.SIGHUP {
+				return true
+			}
+		default:
+			return false
 		}
 	}
 }

@@ -196,6 +196,29 @@ func TestStop(t *testing.T) {
 	})
 }
 
+// TestShutdownThatEndsTheProgramFirst: a machine that shuts down signals the shim and the program, which may be gone before
+// the shim hears of it. That is no failure of the program's.
+func TestShutdownThatEndsTheProgramFirst(t *testing.T) {
+	t.Parallel()
+	r, work := runtest.Start(t, `(trap '' TERM; sh -c 'echo $PPID > pid'; while :; do sleep 0.01; done) & exec sleep 1000`)
+	left := runtest.PIDIn(t, filepath.Join(work, "pid"))
+	pids := runtest.Started(t, r).PIDs
+	for _, kill := range []struct {
+		who process.Identity
+		by  unix.Signal
+	}{{pids.Agent, unix.SIGTERM}, {pids.Shim, unix.SIGTERM}, {left, unix.SIGKILL}} { // the shim waits for what is left
+		if err := unix.Kill(kill.who.PID, kill.by); err != nil {
+			t.Fatal(err)
+		}
+		if kill.who == pids.Agent {
+			runtest.Eventually(t, "program reaped", func() bool { return process.Probe(pids.Agent) == process.Dead })
+		}
+	}
+	if exit := runtest.Wait(t, r); exit.Why != process.WhyInterrupted || exit.Signal != "SIGTERM" {
+		t.Fatal(runtest.Show(exit))
+	}
+}
+
 func TestWhatIsLeftBehindIsEnded(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, script string }{
