@@ -97,6 +97,7 @@ func (l *Lease) failUnlessCancelled(ctx context.Context, tx pgx.Tx, f Failure) (
 // ReleaseTx gives the job back with its attempt. The epoch stays burnt: what is still under way for this lease is refused.
 func (l *Lease) ReleaseTx(ctx context.Context, tx pgx.Tx, r Release) error {
 	_, err := l.end(ctx, tx, "release", OutcomeReleased, func(ft *fencedTx) (Job, error) {
+		ft.onCommit = append(ft.onCommit, func(*Job) { l.waits = r.WaitingFor })
 		return move(ctx, ft, setReleased, held, l.args(r.args()))
 	})
 	return err

@@ -24,6 +24,7 @@ type Lease struct {
 	job        Job
 	renewed    time.Duration // boot clock, taken before the last grant or renewal was sent
 	ended      Outcome       // how the job ended, once that was committed
+	waits      string        // and what it was released for
 	lost       bool
 	committing int     // transactions with an end in them whose COMMIT is on its way
 	unsure     string  // transaction id of an end whose COMMIT had no answer
@@ -119,6 +120,13 @@ func (l *Lease) Outcome() Outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ended
+}
+
+// WaitsFor is what the job waits for since this lease has released it, "" when it doesn't.
+func (l *Lease) WaitsFor() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waits
 }
 
 // Stopping is closed at the first stop signal of the worker.

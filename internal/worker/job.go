@@ -114,7 +114,6 @@ func (s *session) write(hard context.Context, lease *queue.Lease, result error) 
 		case lease.Ended():
 			s.outages.over(hard, "end")
 			s.settled(hard, lease, result)
-			s.noteWait(hard, lease, result)
 			return
 		case lease.Lost() || errors.Is(err, queue.ErrLeaseLost):
 			s.lost(hard, lease)
@@ -194,7 +193,7 @@ func ofDatabase(err error) bool {
 	return ok || errors.Is(err, pgconn.ErrConnClosed)
 }
 
-// settled counts a committed end.
+// settled counts a committed end, and tells of a wait that is too long.
 func (s *session) settled(ctx context.Context, lease *queue.Lease, result error) {
 	if !s.countOnce(lease) {
 		return
@@ -206,6 +205,7 @@ func (s *session) settled(ctx context.Context, lease *queue.Lease, result error)
 		attrs = append(attrs, slog.Any("error", result)) // why an attempt was spent
 	}
 	s.w.log.InfoContext(ctx, "job ended", attrs...)
+	s.noteWait(ctx, lease)
 }
 
 // lost counts a lease that somebody else has, or may have. What the handler returned is dropped.

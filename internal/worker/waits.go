@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"sync"
@@ -32,11 +31,11 @@ func (w *waits) due(jobID int64) bool {
 	return true
 }
 
-// noteWait logs and tells of a job that was put off although it has waited for too long. Both times are the database's.
-func (s *session) noteWait(ctx context.Context, lease *queue.Lease, result error) {
-	job := lease.Job()
-	var snooze *queue.SnoozeError
-	if !errors.As(result, &snooze) || job.WaitingSince == nil || job.StartedAt == nil {
+// noteWait logs and tells of a job that was put off although it has waited for too long, by its worker or by its handler.
+// Both times are the database's.
+func (s *session) noteWait(ctx context.Context, lease *queue.Lease) {
+	job, waitsFor := lease.Job(), lease.WaitsFor()
+	if waitsFor == "" || job.WaitingSince == nil || job.StartedAt == nil {
 		return
 	}
 	waited := job.StartedAt.Sub(*job.WaitingSince)
@@ -44,8 +43,8 @@ func (s *session) noteWait(ctx context.Context, lease *queue.Lease, result error
 		return
 	}
 	s.w.log.WarnContext(ctx, "job waits for very long", slog.Int64("job_id", job.ID), slog.String("kind", job.Kind),
-		slog.String("waiting_for", snooze.WaitingFor), slog.Int64("waited_hours", int64(waited/time.Hour)))
+		slog.String("waiting_for", waitsFor), slog.Int64("waited_hours", int64(waited/time.Hour)))
 	if s.w.cfg.OnWait != nil {
-		_ = s.guard(ctx, "tell of a wait", func() error { s.w.cfg.OnWait(ctx, job, snooze.WaitingFor, waited); return nil }) // guard logged it
+		_ = s.guard(ctx, "tell of a wait", func() error { s.w.cfg.OnWait(ctx, job, waitsFor, waited); return nil }) // guard logged it
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"orch/internal/queue"
 	"orch/internal/queue/queuetest"
 	"orch/internal/worker"
@@ -39,6 +41,24 @@ func TestJobThatWaitsForTooLongIsLoggedAndToldOnce(t *testing.T) {
 	equal(t, "logged", b.log.count("job waits for very long"), 1)
 	equal(t, "told", <-told, wait{fresh, "a review", 30 * time.Hour})
 	equal(t, "told again", len(told), 0)
+}
+
+func TestWaitThatAHandlerWroteItselfIsToldToo(t *testing.T) {
+	t.Parallel()
+	told := make(chan string, 100)
+	b := newBench(t, handlers{"k": fn(func(ctx context.Context, l *queue.Lease) error {
+		return l.Tx(ctx, func(tx pgx.Tx) error {
+			return l.ReleaseTx(ctx, tx, queue.Release{After: time.Millisecond, WaitingFor: "disk_space"})
+		})
+	})}, func(b *bench) {
+		b.cfg.Poll = 10 * time.Millisecond
+		b.cfg.OnWait = func(_ context.Context, _ queue.Job, what string, _ time.Duration) { told <- what }
+	}).start()
+	id := b.add(queue.Insert{Kind: "k"})
+	queuetest.Until(t, "it waits", func() bool { return b.get(id).WaitingSince != nil })
+	_, err := b.pool.Exec(t.Context(), `update jobs set waiting_since = clock_timestamp() - interval '30 hours'`)
+	b.no(err)
+	equal(t, "told", queuetest.Wait(t, "told", told), "disk_space")
 }
 
 // migrating is what a migration says before it begins.

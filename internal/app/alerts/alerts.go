@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"orch/internal/alert"
 	"orch/internal/db"
+	"orch/internal/merge"
 	"orch/internal/merge/lease"
 	"orch/internal/queue"
 	"orch/internal/queue/look"
@@ -168,7 +170,7 @@ func (a *Alerts) JobReapedTx(ctx context.Context, tx pgx.Tx, r reaper.Reaped) er
 
 // JobWaits is worker.Config.OnWait. One wait of a job is told once.
 func (a *Alerts) JobWaits(ctx context.Context, job queue.Job, waitingFor string, waited time.Duration) {
-	if _, sends := alert.ChannelOf(job.Kind); sends || job.WaitingSince == nil {
+	if _, sends := alert.ChannelOf(job.Kind); sends || job.WaitingSince == nil || inLine(waitingFor) {
 		return
 	}
 	told := alert.Alert{
@@ -185,6 +187,11 @@ func (a *Alerts) JobWaits(ctx context.Context, job queue.Job, waitingFor string,
 	if _, err := a.cfg.Outbox.Enqueue(ctx, told); err != nil { // in an hour it is tried again
 		a.log.WarnContext(ctx, "alert not enqueued", slog.String("kind", string(told.Kind)), slog.String("code", db.Code(err)))
 	}
+}
+
+// inLine says that others land meanwhile, or that a person has said why nobody does.
+func inLine(waitingFor string) bool {
+	return waitingFor == merge.WaitingForLease || strings.HasPrefix(waitingFor, pause.WaitingForRepo(""))
 }
 
 // MassDeath is reaper.Config.OnMassDeath: dead of all runs seem dead.
