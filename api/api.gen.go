@@ -254,6 +254,19 @@ type Check struct {
 	Status string `json:"status"`
 }
 
+// DataRoot A data root, as the database knows it.
+type DataRoot struct {
+	// Host Example: build-2
+	Host string             `json:"host"`
+	ID   openapi_types.UUID `json:"id"`
+
+	// Path Example: /var/lib/orch
+	Path string `json:"path"`
+
+	// SeenAt When a process of it was last heard of.
+	SeenAt time.Time `json:"seen_at"`
+}
+
 // FieldError defines model for FieldError.
 type FieldError struct {
 	// Field Example: adhoc.timeout_s
@@ -1390,6 +1403,9 @@ type Task struct {
 type TaskDetail struct {
 	// Budget What was used, and how much may be. Null is no bound.
 	Budget Budget `json:"budget"`
+
+	// Elsewhere The data root that alone goes on with its queued job, since its work or a run of it is there; null when any may, or it is this server's.
+	Elsewhere *DataRoot `json:"elsewhere"`
 
 	// Events Its newest events, oldest of them first, at most 50.
 	Events []TaskEvent `json:"events"`

@@ -295,5 +295,8 @@ func (s *system) sources() view.Sources {
 	return view.Sources{
 		Catalog: s.catalog, Forge: s.forge, Jobs: s.queue, Overview: overview.NewReader(s.pool), Pauses: s.pauses, Tally: tally.NewStore(s.pool),
 		Tasks: s.tasks, Runs: s.runs, Usage: usage.NewStore(s.pool), Leases: s.leases, Places: s.places, Root: s.root.ID(),
+		Sighting: func(ctx context.Context, id uuid.UUID) (root.Sighted, bool, error) {
+			return root.Sighting(ctx, s.pool, id)
+		},
 	}
 }

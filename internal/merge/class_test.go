@@ -91,6 +91,9 @@ func TestFullDiskCountsNothing(t *testing.T) {
 	if w.dueIn(task) <= 0 {
 		t.Error("it is looked at again without a pause")
 	}
+	if got := w.text(`select error_code || ' ' || error from jobs where kind = 'merge'`); got != problem.FullDisk+" land: no space left on device" {
+		t.Errorf("people are told %q", got)
+	}
 	full.err = nil
 	w.exec(`update jobs set run_at = now() where task_id = $1`, task)
 	w.drain(h)

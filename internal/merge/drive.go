@@ -272,7 +272,7 @@ func (d *drive) conclude(ctx context.Context, err error) error {
 	case errors.Is(err, errElsewhere):
 		return d.sendHome(ctx, err)
 	case errors.As(err, &snooze):
-		return d.later(ctx, d.attempt, snooze.WaitingFor, snooze.After)
+		return d.later(ctx, d.attempt, queue.Release{After: snooze.After, WaitingFor: snooze.WaitingFor})
 	case errors.As(err, &step):
 		return d.retry(ctx, step)
 	}
@@ -289,7 +289,7 @@ func (d *drive) retry(ctx context.Context, p *problem.StepError) error {
 		if next.LastError != p.Code {
 			d.h.log.WarnContext(ctx, "landing waits", append(d.facts(), slog.String("code", p.Code), slog.Any("error", p.Err))...)
 		}
-		return d.later(ctx, next, p.Code, min(2*cfg.RetryMin, cfg.RetryMax))
+		return d.later(ctx, next, queue.Release{After: min(2*cfg.RetryMin, cfg.RetryMax), WaitingFor: p.Code, Message: p.Reason()})
 	case problem.Moved:
 		met, most = &next.Moved, cfg.MaxMoved
 	case problem.Operator:
@@ -307,15 +307,13 @@ func (d *drive) retry(ctx context.Context, p *problem.StepError) error {
 	for i := 1; i < *met && wait < cfg.RetryMax; i++ {
 		wait *= 2
 	}
-	return d.later(ctx, next, p.Code, min(wait, cfg.RetryMax))
+	return d.later(ctx, next, queue.Release{After: min(wait, cfg.RetryMax), WaitingFor: p.Code, Message: p.Reason()})
 }
 
-// later releases the job until after, out of the line, with the attempt given back and the merge lease free.
-func (d *drive) later(ctx context.Context, next attempt.Attempt, code string, after time.Duration) error {
-	next.LastError, next.Wait = code, after
-	return d.end(ctx, next, func(tx pgx.Tx) error {
-		return d.job.ReleaseTx(ctx, tx, queue.Release{After: after, WaitingFor: code})
-	})
+// later releases the job for a while, out of the line, with the attempt given back and the merge lease free.
+func (d *drive) later(ctx context.Context, next attempt.Attempt, r queue.Release) error {
+	next.LastError, next.Wait = r.WaitingFor, r.After
+	return d.end(ctx, next, func(tx pgx.Tx) error { return d.job.ReleaseTx(ctx, tx, r) })
 }
 
 // park gives up for a person to look at it. A landing that only its checkout didn't follow is a landing, though, and one whose

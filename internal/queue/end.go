@@ -38,6 +38,7 @@ func outcome(state State, again Outcome) Outcome {
 type Release struct {
 	After      time.Duration // not before; zero = at once
 	WaitingFor string        // what it waits for, "" when it doesn't
+	Message    string        // the same for people, kept as the job's error with WaitingFor as its code; "" keeps what is there
 	Recovery   bool          // counts as a recovery: its worker was at fault
 }
 
@@ -140,9 +141,12 @@ func (l *Lease) Release(ctx context.Context, r Release) error {
 }
 
 func (r Release) args() pgx.NamedArgs {
-	args := pgx.NamedArgs{"after": seconds(max(r.After, 0)), "waiting_for": nil, "recovered": 0}
+	args := pgx.NamedArgs{"after": seconds(max(r.After, 0)), "waiting_for": nil, "waiting_message": nil, "recovered": 0}
 	if r.WaitingFor != "" {
 		args["waiting_for"] = statement.Storable(r.WaitingFor)
+	}
+	if r.Message != "" {
+		args["waiting_message"] = statement.Storable(r.Message)
 	}
 	if r.Recovery {
 		args["recovered"] = 1

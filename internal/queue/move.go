@@ -54,7 +54,8 @@ const (
 
 	// The attempt is given back, the epoch isn't. waiting_since tells since when the job gets nowhere.
 	setReleased = requeued + `, attempt = greatest(attempt - 1, 0), recoveries = recoveries + @recovered,
-	phase = @waiting_for, run_at = clock_timestamp() + make_interval(secs => @after),
+	phase = @waiting_for, error_code = case when @waiting_message::text is null then error_code else @waiting_for end,
+	error = coalesce(@waiting_message, error), run_at = clock_timestamp() + make_interval(secs => @after),
 	waiting_since = case when @waiting_for::text is null then waiting_since else coalesce(waiting_since, clock_timestamp()) end`
 )
 

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"orch/internal/root/layout"
@@ -43,6 +46,26 @@ func sight(ctx context.Context, pool *pgxpool.Pool, m marker, fits string) error
 		return errUnseen
 	}
 	return nil
+}
+
+// Sighted is what the database knows of a data root.
+type Sighted struct {
+	Host, Path string
+	SeenAt     time.Time // when a process of it was last heard of
+}
+
+// Sighting looks up a data root, whosever it is; false when the database doesn't know it.
+func Sighting(ctx context.Context, pool *pgxpool.Pool, id uuid.UUID) (Sighted, bool, error) {
+	var s Sighted
+	err := pool.QueryRow(ctx, `select host, path, greatest(seen_at, (select max(heartbeat_at) from workers where root_id = r.id))
+		from roots r where id = $1`, id).Scan(&s.Host, &s.Path, &s.SeenAt)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Sighted{}, false, nil
+	}
+	if err != nil {
+		return Sighted{}, false, fmt.Errorf("look up data root %s: %w", id, err)
+	}
+	return s, true, nil
 }
 
 // RunsDirOf is where the root at a path keeps its runs.

@@ -7,6 +7,7 @@ import (
 
 	"orch/api"
 	"orch/internal/httpapi"
+	"orch/internal/queue"
 	"orch/internal/task"
 )
 
@@ -50,6 +51,9 @@ func (a Tasks) GetTask(ctx context.Context, key string) (api.TaskDetail, error) 
 	if job != nil {
 		shown := shownJob(*job, t.Key)
 		detail.Job = &shown
+		if detail.Elsewhere, err = a.elsewhere(ctx, *job); err != nil {
+			return api.TaskDetail{}, err
+		}
 		if detail.Paused, err = a.pausesOf(ctx, t, *job); err != nil {
 			return api.TaskDetail{}, err
 		}
@@ -72,6 +76,18 @@ func (a Tasks) GetTask(ctx context.Context, key string) (api.TaskDetail, error) 
 		detail.Events = append(detail.Events, shownEvent(e))
 	}
 	return detail, nil
+}
+
+// elsewhere is the data root that a queued job is tied to, unless it is this server's.
+func (a Tasks) elsewhere(ctx context.Context, job queue.Job) (*api.DataRoot, error) {
+	if a.Sighting == nil || job.State != queue.StateQueued || job.PinnedRoot == nil || *job.PinnedRoot == a.Root {
+		return nil, nil //nolint:nilnil // here is an answer
+	}
+	seen, known, err := a.Sighting(ctx, *job.PinnedRoot)
+	if err != nil || !known {
+		return nil, err
+	}
+	return &api.DataRoot{ID: *job.PinnedRoot, Host: seen.Host, Path: seen.Path, SeenAt: seen.SeenAt.UTC()}, nil
 }
 
 // TaskEvents implements httpapi.Tasks.

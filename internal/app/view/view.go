@@ -3,6 +3,8 @@
 package view
 
 import (
+	"context"
+
 	"github.com/google/uuid"
 
 	"orch/internal/agent"
@@ -15,6 +17,7 @@ import (
 	"orch/internal/queue/overview"
 	"orch/internal/queue/pause"
 	"orch/internal/queue/tally"
+	"orch/internal/root"
 	"orch/internal/task"
 )
 
@@ -31,5 +34,7 @@ type Sources struct {
 	Usage    *usage.Store
 	Leases   *lease.Store
 	Places   *place.Places
+	// Sighting looks up a data root; nil = none is known.
+	Sighting func(ctx context.Context, id uuid.UUID) (root.Sighted, bool, error)
 	Root     uuid.UUID // data root of this server; tasks with a repository of their own are done there
 }

@@ -150,7 +150,7 @@ func showTask(s *session.Session, d api.TaskDetail) {
 		s.Print("  work kept at %s; `orch task restore %s` puts it on a branch", ref, t.Key)
 	}
 	if j := d.Job; j != nil {
-		s.Print("  job %d (%s) is %s%s", j.ID, j.Kind, j.State, words.Job(*j))
+		s.Print("  job %d (%s) is %s%s", j.ID, j.Kind, j.State, words.Job(*j, d.Runs...))
 		if waits := words.WaitsFor(j, d.Paused); waits != "" && j.State == api.JobQueued {
 			s.Print("  %s", waits)
 		}

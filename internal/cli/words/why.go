@@ -48,19 +48,22 @@ func jobWhy(d api.TaskDetail) []string {
 	case j == nil:
 		return []string{"No job moves it. That doesn't last: if you see it again, look into the log of the server."}
 	case j.State == api.JobRunning:
-		return []string{fmt.Sprintf("Job %d is at work on %s%s, last heard of %s ago.", j.ID, orZero(j.Host), Job(*j), Age(orZero(j.HeartbeatAt)))}
+		return []string{fmt.Sprintf("Job %d is at work on %s%s, last heard of %s ago.", j.ID, orZero(j.Host), Job(*j, d.Runs...), Age(orZero(j.HeartbeatAt)))}
 	}
 	var lines []string
-	if j.ErrorCode != nil {
+	if j.ErrorCode != nil && !told(j) {
 		lines = append(lines, "The last attempt ended with "+*j.ErrorCode+": "+terminal.Printable(FirstLine(orZero(j.Error))))
 	}
 	if waits := WaitsFor(j, d.Paused); waits != "" {
 		lines = append(lines, waits)
 	}
 	if wait := time.Until(j.RunAt); wait > time.Second {
-		lines = append(lines, fmt.Sprintf("Job %d is looked at again in %s; attempt %d of %d.", j.ID, Elapsed(wait), j.Attempt, j.MaxAttempts))
-	} else if len(d.Paused) == 0 {
+		lines = append(lines, fmt.Sprintf("Job %d is looked at again in %s; %s.", j.ID, Elapsed(wait), attempts(*j)))
+	} else if len(d.Paused) == 0 && d.Elsewhere == nil {
 		lines = append(lines, fmt.Sprintf("Job %d is due and waits for a free slot in lane %s (`orch queue` shows them).", j.ID, j.Lane))
+	}
+	if d.Elsewhere != nil {
+		lines = append(lines, elsewhere(j, *d.Elsewhere))
 	}
 	for _, p := range d.Paused {
 		lines = append(lines, "It isn't begun, since "+Paused(p)+".")
@@ -68,11 +71,26 @@ func jobWhy(d api.TaskDetail) []string {
 	return lines
 }
 
+// silent is when a data root is said to be: it is heard of some times a minute.
+const silent = 2 * time.Minute
+
+// elsewhere says where alone a job goes on, and whether anybody is there.
+func elsewhere(j *api.Job, r api.DataRoot) string {
+	text := fmt.Sprintf("Job %d goes on in data root %s on %s only, where its work is; that was heard of %s ago.",
+		j.ID, terminal.Printable(r.Path), terminal.Printable(r.Host), Age(r.SeenAt))
+	if time.Since(r.SeenAt) < silent {
+		return text
+	}
+	return text + " Start `orch serve` or `orch worker` there; if it is gone for good, others take over after ORCH_HOST_DEAD_S."
+}
+
 // WaitsFor says what a queued job has given way to; what is paused is said elsewhere.
 func WaitsFor(j *api.Job, paused []api.Pause) string {
 	phase := orZero(j.Phase)
 	agent, isAgent := strings.CutPrefix(phase, "agent_paused:")
 	switch {
+	case told(j):
+		return fmt.Sprintf("It waits (%s): %s", phase, terminal.Printable(FirstLine(orZero(j.Error))))
 	case isAgent && len(paused) > 0, phase == "", strings.HasPrefix(phase, "repo_paused:"):
 		return ""
 	case isAgent:
@@ -93,6 +111,9 @@ func WaitsFor(j *api.Job, paused []api.Pause) string {
 		return "It waits for " + terminal.Printable(strings.ReplaceAll(phase, "_", " ")) + "."
 	}
 }
+
+// told says that what a job waits for was told in words by who put it off.
+func told(j *api.Job) bool { return j.ErrorCode != nil && *j.ErrorCode == orZero(j.Phase) }
 
 func orZero[T any](v *T) T {
 	if v == nil {

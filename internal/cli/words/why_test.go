@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"orch/api"
 	"orch/internal/cli/words"
 )
@@ -22,6 +24,10 @@ func TestWhy(t *testing.T) {
 	}
 	failed := queued(time.Hour)
 	failed.ErrorCode, failed.Error = new("agent_failed"), new("exit code 3\nand more")
+	told := waiting("checkout_dirty")
+	told.ErrorCode, told.Error, told.Attempt = told.Phase, new("/srv/e has changes: commit them"), 0
+	run := uuid.New()
+	gating := &api.Job{State: api.JobRunning, Kind: "stage", Phase: new("following"), HeartbeatAt: &now, RunID: &run}
 	pauses := []api.Pause{
 		{Scope: api.PauseLane, Name: "agents", Reason: "budget is spent", Actor: "cli", Since: now.Add(-time.Hour)},
 		{Scope: api.PauseRepo, Name: "demo", Reason: "freeze", Actor: "api", Since: now.Add(-time.Hour)},
@@ -55,6 +61,27 @@ func TestWhy(t *testing.T) {
 		"no room":         {api.TaskDetail{Task: active, Job: waiting("disk_space")}, []string{"It waits for room on the disk."}, "disk_space"},
 		"in line":         {api.TaskDetail{Task: active, Job: waiting("merge_lease")}, []string{"It waits for its turn to land", "`orch queue`"}, "merge_lease"},
 		"landing frozen":  {api.TaskDetail{Task: active, Job: waiting("repo_paused:demo"), Paused: pauses[1:]}, []string{"repository demo was paused", "by api: freeze"}, "repo_paused"},
+		"a problem": {
+			api.TaskDetail{Task: active, Job: told},
+			[]string{"It waits (checkout_dirty): /srv/e has changes: commit them", "looked at again in 59m", "none of 3 attempts is used up"},
+			"last attempt",
+		},
+		"landing tested": {
+			api.TaskDetail{Task: active, Job: &api.Job{State: api.JobRunning, Kind: "merge", Phase: new("following"), HeartbeatAt: &now}},
+			[]string{"the merged commit is tested"}, "agent",
+		},
+		"gate runs": {
+			api.TaskDetail{Task: active, Job: gating, Runs: []api.Run{{ID: run, Purpose: "gate"}}},
+			[]string{"a gate's command runs"}, "agent",
+		},
+		"elsewhere": {
+			api.TaskDetail{Task: active, Job: queued(0), Elsewhere: &api.DataRoot{Host: "build-2", Path: "/var/lib/orch", SeenAt: now}},
+			[]string{"Job 9 goes on in data root /var/lib/orch on build-2 only", "heard of 0.0s ago"}, "slot",
+		},
+		"elsewhere, and nobody is there": {
+			api.TaskDetail{Task: active, Job: queued(0), Elsewhere: &api.DataRoot{Host: "build-2", Path: "/var/lib/orch", SeenAt: now.Add(-time.Hour)}},
+			[]string{"heard of 1h00m ago", "Start `orch serve` or `orch worker` there", "ORCH_HOST_DEAD_S"}, "slot",
+		},
 		"another wait":    {api.TaskDetail{Task: active, Job: waiting("gate_run_timeout")}, []string{"It waits for gate run timeout."}, "_"},
 		"due":             {api.TaskDetail{Task: active, Job: queued(0)}, []string{"waits for a free slot in lane agents"}, "paused"},
 		"not due":         {api.TaskDetail{Task: active, Job: failed}, []string{"agent_failed: exit code 3", "looked at again in 59m"}, "and more"},

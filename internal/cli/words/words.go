@@ -45,11 +45,11 @@ func waiting(code *string) string {
 	}
 }
 
-// Job is how a job stands, to be put behind its state.
-func Job(j api.Job) string {
+// Job is how a job stands, to be put behind its state. The runs, its task's, say whose end it waits for.
+func Job(j api.Job, runs ...api.Run) string {
 	var b strings.Builder
 	if j.Phase != nil && j.State == api.JobRunning {
-		fmt.Fprintf(&b, ", %s%s", Phase(*j.Phase), soFar(j))
+		fmt.Fprintf(&b, ", %s%s", doing(j, runs), soFar(j))
 	}
 	if j.Pid != nil {
 		fmt.Fprintf(&b, ", pid %d", *j.Pid)
@@ -57,9 +57,39 @@ func Job(j api.Job) string {
 	if j.State == api.JobQueued && time.Until(j.RunAt) > time.Second {
 		fmt.Fprintf(&b, ", next look in %s", Elapsed(time.Until(j.RunAt)))
 	}
-	fmt.Fprintf(&b, "; attempt %d of %d", j.Attempt, j.MaxAttempts)
+	fmt.Fprintf(&b, "; %s", attempts(j))
 	return b.String()
 }
+
+// attempts is which attempt of a job it is. One that was put off has none to itself.
+func attempts(j api.Job) string {
+	if j.Attempt == 0 {
+		return fmt.Sprintf("none of %d attempts is used up", j.MaxAttempts)
+	}
+	return fmt.Sprintf("attempt %d of %d", j.Attempt, j.MaxAttempts)
+}
+
+// doing is what a running job is doing. It follows agents, but commands of gates as well.
+func doing(j api.Job, runs []api.Run) string {
+	if *j.Phase != following {
+		return Phase(*j.Phase)
+	}
+	if j.Kind == kindMerge {
+		return Phase("testing")
+	}
+	for _, r := range runs {
+		if r.Purpose == purposeGate && j.RunID != nil && r.ID == *j.RunID {
+			return "a gate's command runs"
+		}
+	}
+	return Phase(following)
+}
+
+// What the API calls a run of a gate's command, and a job that lands.
+const (
+	purposeGate = "gate"
+	kindMerge   = "merge"
+)
 
 // Phase is what a job is doing.
 func Phase(phase string) string {
