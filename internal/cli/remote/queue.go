@@ -92,11 +92,12 @@ func queueText(q api.Queue) string {
 	fmt.Fprintf(&b, "%d running, %d queued · tasks: %d active, %d waiting, %d need you, %d landed · worker %s%s\n",
 		c.Running, c.Queued, q.Tasks.Active, q.Tasks.Waiting, q.Tasks.NeedsYou, q.Tasks.LandedTotal, q.Worker.Status, lanesText(q.Worker.Lanes))
 	if q.Snapshot.Status != "ok" {
-		fmt.Fprintf(&b, "this is how it was %s ago: %s\n", words.Age(q.GeneratedAt), value(q.Snapshot.ErrorCode))
+		fmt.Fprintf(&b, "the database doesn't answer (%s): this is how it was %s ago\n", value(q.Snapshot.ErrorCode), words.Age(q.GeneratedAt))
 	}
 	if q.Config.Status == "error" {
 		b.WriteString("orch.yaml can't be used, the last good one is in force: see the log, or `orch doctor`\n")
 	}
+	b.WriteString(daemonsText(q))
 	for _, p := range q.Paused {
 		b.WriteString(words.Paused(p) + "\n")
 	}
@@ -119,10 +120,39 @@ func queueText(q api.Queue) string {
 		_, _ = fmt.Fprintln(w, "\nLEASE\tTASK\tHELD BY\tHOLDER\tEPOCH\tSTEP\tHELD FOR\tEXPIRES")
 		for _, l := range q.Leases {
 			_, _ = fmt.Fprintf(w, "%s %s\t%s\t%s:%s\t%s\t%d\t%s\t%s\t%s\n", l.Repo, l.Target, orDash(value(l.Task)), orDash(value(l.Host)),
-				number(l.Pid), l.Holder, l.Epoch, orDash(value(l.Step)), seconds(&l.AgeS), until(&l.ExpiresAt, q.GeneratedAt))
+				number(l.Pid), l.Holder, l.Epoch, orDash(value(l.Step)), words.Elapsed(time.Duration(l.AgeS*float64(time.Second))), until(&l.ExpiresAt, q.GeneratedAt))
 		}
 	}
 	_ = w.Flush()
+	return b.String()
+}
+
+// massDeath is what the reaper meets when too many runs seem dead.
+const massDeath = "mass_death"
+
+// daemonsText says which daemon isn't well, or is switched off, and whether alerts get through. Nothing to say is no line.
+func daemonsText(q api.Queue) string {
+	var b strings.Builder
+	for _, d := range []struct {
+		name, status string
+		enabled      bool
+		failed       *string
+	}{
+		{"reaper", q.Reaper.Status, q.Reaper.Enabled, q.Reaper.LastError},
+		{"reconciler", q.Reconcile.Status, q.Reconcile.Enabled, q.Reconcile.LastError},
+	} {
+		switch {
+		case !d.enabled:
+			fmt.Fprintf(&b, "the %s is switched off\n", d.name)
+		case d.status != "ok": // an error that it came back from is no reason
+			fmt.Fprintf(&b, "the %s is not well (%s): see the log and `orch doctor`\n", d.name, d.status)
+		case value(d.failed) == massDeath:
+			b.WriteString("more runs seem dead at once than is believed, none is ended or reaped on it: is the disk of the data root there?\n")
+		}
+	}
+	if a := q.Alerts; a.Status == "failing" {
+		fmt.Fprintf(&b, "alerts don't get through (%s, %s), %d wait: see the log\n", a.Channel, orDash(value(a.LastError)), a.Pending)
+	}
 	return b.String()
 }
 
