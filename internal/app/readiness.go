@@ -64,7 +64,9 @@ func checkOf(s lifespan.Status) api.Check {
 		return api.Check{Name: s.Name, Status: httpapi.CheckOK}
 	case lifespan.StateDisabled:
 		return api.Check{Name: s.Name, Status: httpapi.CheckOff}
-	case lifespan.StateStarting, lifespan.StateBackoff, lifespan.StateStopped, lifespan.StateStale:
+	case lifespan.StateStale: // what it may have ended with before, and came back from, doesn't tell why
+		return failed(s.Name, string(s.State))
+	case lifespan.StateStarting, lifespan.StateBackoff, lifespan.StateStopped:
 	}
 	if s.LastError != "" {
 		return failed(s.Name, s.LastError)

@@ -44,6 +44,19 @@ func TestReadinessLooksAtDatabaseAndSchema(t *testing.T) {
 	}
 }
 
+func TestReadinessSaysInWhatStateAServiceIs(t *testing.T) {
+	t.Parallel()
+	for want, status := range map[string]lifespan.Status{
+		"stale": {State: lifespan.StateStale, LastError: "panic"}, // it came back from that
+		"panic": {State: lifespan.StateBackoff, LastError: "panic"},
+		"":      {State: lifespan.StateReady, LastError: "panic"},
+	} {
+		if got := orNone(checkOf(status).Code); got != want {
+			t.Errorf("%+v says %q, want %q", status, got, want)
+		}
+	}
+}
+
 func orNone(code *string) string {
 	if code == nil {
 		return ""
