@@ -31,6 +31,11 @@ func TestCheck(t *testing.T) {
 			return r.Dir + "-linked", ""
 		}, forge.CodeLinkedWorktree, "/repo"},
 		{"no commits", func(r *testgit.Repo) (string, string) { r.Git("update-ref", "-d", "HEAD"); return r.Dir, "" }, forge.CodeNoCommits, "first commit"},
+		{"no branch any more", func(r *testgit.Repo) (string, string) {
+			r.Git("checkout", "-q", "--detach")
+			r.Git("branch", "-D", "main")
+			return r.Dir, "main"
+		}, forge.CodeNoBranch, "no branch"},
 		{"unknown branch", func(r *testgit.Repo) (string, string) {
 			r.Git("branch", "develop")
 			return r.Dir, "nope"

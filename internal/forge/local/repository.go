@@ -77,6 +77,9 @@ func (l *Local) base(ctx context.Context, r *repository, configured string) (str
 		return "", err
 	}
 	if len(names) == 0 {
+		if _, err := l.git.Run(ctx, r.gitDir, nil, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"); err == nil {
+			return "", problem.New(forge.CodeNoBranch, "make the branch that tasks should land on", "%s has no branch, only a commit that is checked out", r.path)
+		}
 		return "", problem.New(forge.CodeNoCommits, "make a first commit on the branch that tasks should land on", "%s has no commits yet", r.path)
 	}
 	exist := "branches there: " + strings.Join(names[:min(len(names), 20)], ", ")
