@@ -82,6 +82,11 @@ func (c *Catalog) take(file *orchyaml.File) {
 	if c.stamp == (stamp{}) {
 		c.status.Status = "none"
 	}
+	// A mistyped name would leave every task to a person, and nobody would know why.
+	if unknown := c.gated.Unknown(file.RepoNames()); len(unknown) > 0 {
+		c.log.Warn("ORCH_MERGE_GATE_REPOS names repositories that orch.yaml doesn't have: what is left out isn't landed",
+			slog.String("file", c.data.File), slog.Any("unknown", unknown))
+	}
 }
 
 // Current is orch.yaml as it is in force.

@@ -117,6 +117,22 @@ func TestGateRepos(t *testing.T) {
 	}
 }
 
+func TestGatedNamesThatNoRepositoryHasAreTold(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "orch.yaml")
+	rewrite(t, file, twoRepos)
+	for gated, told := range map[string]bool{"demo": false, "dmeo": true} {
+		var log strings.Builder
+		_, err := New(config.Data{File: file, FileGiven: true}, config.Merge{GateRepos: []string{"other", gated}}, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(log.String(), "unknown=[dmeo]"); got != told {
+			t.Errorf("%s: %s", gated, log.String())
+		}
+	}
+}
+
 func TestEditedFile(t *testing.T) {
 	t.Parallel()
 	c, file := newTestCatalog(t)
