@@ -143,7 +143,7 @@ func (*Landings) commits(ctx context.Context, site *build.Site, t merge.Task, re
 }
 
 // Cleared says whether nothing stands in the way of a landing of the task any more that a look at the repository would
-// find. What only the landing itself can meet, e.g. a hook that refuses, isn't seen.
+// find. What only the landing itself can meet, e.g. a place that can't be written, isn't seen.
 func (l *Landings) Cleared(ctx context.Context, taskID int64) (bool, error) {
 	t, def, err := l.task(ctx, taskID)
 	if err != nil {
