@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -33,12 +34,23 @@ func processesOf(dir string) []string {
 
 func within(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
+// goneFrom waits until no process is left in a directory, and lists those that stay: a shim outlives its run a little.
+func goneFrom(dir string) (left []string) {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for end := time.Now().Add(patience); ; <-ticker.C {
+		if left = processesOf(dir); len(left) == 0 || time.Now().After(end) {
+			return left
+		}
+	}
+}
+
 // noProcess is the script command `no-process DIR`: nothing lives there any more.
 func noProcess(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 1 || neg {
 		ts.Fatalf("usage: no-process DIR")
 	}
-	if left := processesOf(ts.MkAbs(args[0])); len(left) > 0 {
+	if left := goneFrom(ts.MkAbs(args[0])); len(left) > 0 {
 		ts.Fatalf("still alive:\n%s", strings.Join(left, "\n"))
 	}
 }

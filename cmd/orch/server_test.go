@@ -40,10 +40,7 @@ func newPlace(t *testing.T, agent string) *place {
 	}
 	p := &place{t: t, dir: dir, root: filepath.Join(dir, "root"), repo: filepath.Join(dir, "app")}
 	t.Cleanup(func() {
-		for end := time.Now().Add(patience); len(processesOf(dir)) > 0 && time.Now().Before(end); { // a shim outlives its run a little
-			<-time.After(20 * time.Millisecond)
-		}
-		for _, left := range processesOf(dir) {
+		for _, left := range goneFrom(dir) {
 			t.Errorf("left behind: %s", left)
 		}
 		if !t.Failed() {

@@ -47,7 +47,7 @@ func TestAnotherHostLandsWhatOneThatIsCutOffHadBegunToLand(t *testing.T) {
 
 func takeover(t *testing.T, at string) {
 	t.Helper()
-	one, two, db, cable := newHosts(t)
+	one, two, db, cable := newHosts(t, soonDead...)
 	one.write("app/test.sh", strings.ReplaceAll(hostTest, `$(dirname "$0")/..`, one.dir))
 	one.commits("waits")
 	path, err := exec.LookPath("git")
@@ -94,7 +94,7 @@ func takeover(t *testing.T, at string) {
 		t.Errorf("the checkout is dirty: %s", got)
 	}
 	for _, is := range []struct{ want, sql string }{
-		{"1", `select count(*) from runs where purpose = 'agent'`},
+		{"1", `select count(*) from runs where purpose = 'agent' and outcome <> 'never_started'`}, // a busy machine's may be too late
 		{"one", `select string_agg(distinct host, ',') from runs where purpose = 'agent'`},
 		{"0", `select count(*) from merge_leases where job_id is not null`},
 		{"0", `select count(*) from merge_attempts where finished_at is null`},
