@@ -60,7 +60,7 @@ func (c *Cache[T]) Get(ctx context.Context) (T, error) {
 // get is Get, unless the value that it waited for was dropped meanwhile.
 func (c *Cache[T]) get(ctx context.Context) (value T, err error, dropped bool) {
 	c.mu.Lock()
-	window := min(max(c.Fresh, buildShare*c.cost), maxFresh)
+	window := max(c.Fresh, min(buildShare*c.cost, maxFresh))
 	age := time.Since(c.at)
 	if !c.at.IsZero() && age < window {
 		defer c.mu.Unlock()
