@@ -78,7 +78,7 @@ func client(t *testing.T, socket string) *http.Client {
 		}
 	}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	return &http.Client{Transport: transport, Timeout: 4 * time.Minute}
 }
 
 // answer is an answer that was read to its end.
