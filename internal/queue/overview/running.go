@@ -34,3 +34,22 @@ from jobs where state = 'running' order by id limit $1`, limit)
 	}
 	return running, nil
 }
+
+// OfTasks returns the live jobs of tasks, by the ids of these.
+func (r *Reader) OfTasks(ctx context.Context, taskIDs []int64) (map[int64]queue.Job, error) {
+	keys := make([]string, len(taskIDs))
+	for i, id := range taskIDs {
+		keys[i] = queue.TaskKey(id)
+	}
+	jobs, err := statement.Collect[queue.Job](ctx, r.on, `select `+statement.JobColumns+` from jobs where dedupe_key = any($1) and state in ('queued', 'running')`, keys)
+	if err != nil {
+		return nil, fmt.Errorf("find jobs of tasks: %w", err)
+	}
+	live := make(map[int64]queue.Job, len(jobs))
+	for _, job := range jobs {
+		if job.TaskID != nil {
+			live[*job.TaskID] = job
+		}
+	}
+	return live, nil
+}
