@@ -734,7 +734,12 @@ type QueueMerge struct {
 	// Method `fast-forward`, `rebase`, `merge` or `squash`.
 	//
 	// Example: fast-forward
-	Method     string     `json:"method"`
+	Method string `json:"method"`
+
+	// NeedsYou It rests until a person has done something about `last_error`.
+	//
+	// Example: false
+	NeedsYou   bool       `json:"needs_you"`
 	NextLookAt *time.Time `json:"next_look_at"`
 
 	// Position Example: 2
@@ -956,7 +961,9 @@ type QueueSnapshot struct {
 
 // QueueTasks defines model for QueueTasks.
 type QueueTasks struct {
-	// Active Example: 4
+	// Active Tasks in state `active`, but for those that need you.
+	//
+	// Example: 4
 	Active int64 `json:"active"`
 
 	// LandedTotal Since the database was made.
@@ -964,7 +971,7 @@ type QueueTasks struct {
 	// Example: 57
 	LandedTotal int64 `json:"landed_total"`
 
-	// NeedsYou Tasks in state `blocked`.
+	// NeedsYou Tasks in state `blocked`, and active ones whose landing waits for a person, e.g. for a dirty checkout.
 	//
 	// Example: 1
 	NeedsYou int64 `json:"needs_you"`
@@ -1358,6 +1365,11 @@ type Task struct {
 	// Example: 3
 	MaxRounds int `json:"max_rounds"`
 
+	// NeedsYou A person has to do something before it goes on: it is blocked, or it is active and its landing meets what only a person changes, such as a dirty checkout. The latter goes on by itself once that is done.
+	//
+	// Example: false
+	NeedsYou bool `json:"needs_you"`
+
 	// Pipeline Example: default
 	Pipeline string `json:"pipeline"`
 
@@ -1368,7 +1380,7 @@ type Task struct {
 	// Reason The same in words.
 	Reason *string `json:"reason"`
 
-	// ReasonCode Why it is blocked, or why it ended so, as a code.
+	// ReasonCode Why it needs a person, or why it ended so, as a code.
 	ReasonCode *string `json:"reason_code"`
 
 	// Repo Example: demo
@@ -1395,7 +1407,7 @@ type Task struct {
 	Title     string    `json:"title"`
 	UpdatedAt time.Time `json:"updated_at"`
 
-	// WaitingFor What a waiting task waits for.
+	// WaitingFor What a waiting task waits for, or the job of an active one that was put off, as a code such as `merge_lease` or `checkout_dirty`.
 	WaitingFor *string `json:"waiting_for"`
 }
 

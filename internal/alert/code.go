@@ -30,8 +30,8 @@ func MeaningOfPause(code string) string {
 	}
 }
 
-// hintOf is what a person does before anything is tried again; "" when that depends.
-func hintOf(code string) string { return known()[code].hint }
+// Hint is what a person does before anything is tried again; "" when that depends.
+func Hint(code string) string { return known()[code].hint }
 
 // said is what is known of a code.
 type said struct{ meaning, hint string }
@@ -96,6 +96,7 @@ func known() map[string]said {
 		"repository_missing":    {"the repository isn't where orch.yaml says", "correct its path in orch.yaml"},
 		"not_a_repository":      {"what orch.yaml names isn't a repository", "correct its path in orch.yaml"},
 		"not_the_toplevel":      {"the path in orch.yaml is inside a repository", "correct its path in orch.yaml"},
+		"repository_shallow":    {"the repository is a shallow clone", "fetch all of its history"},
 		"linked_worktree":       {"the path in orch.yaml is a linked worktree", "name the repository itself in orch.yaml"},
 		"repository_of_another": {"the repository belongs to another user", "see who owns it"},
 		"repository_locked":     {"something else holds a lock of the repository", "if no git works there, remove the lock file that is named"},
@@ -105,6 +106,7 @@ func known() map[string]said {
 		"checkout_unfinished":   {"a checkout of the target branch is in the middle of a merge or rebase", "end it"},
 		"checkout_overwrites":   {"a checkout of the target branch has files in the way", "put them away"},
 		"checkout_filters":      {"a checkout of the target branch has filters that orch doesn't run", why},
+		"checkout_away":         {"the disk with a checkout of the target branch isn't there", "bring it back"},
 		"checkout_moved":        {"a checkout of the target branch moved meanwhile", ""},
 		"not_a_descendant":      {"the landing would take commits off the target branch", ""},
 		"ref_refused":           {"orch may not write to the repository", "let the user that runs orch write there"},

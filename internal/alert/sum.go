@@ -186,7 +186,7 @@ func sumTodo(a Alert) []string {
 		if a.Code == codeNeedsInput {
 			return append(lines, "Then, for each: `orch task answer KEY \"…\"`")
 		}
-		if hint := hintOf(a.Code); hint != "" {
+		if hint := Hint(a.Code); hint != "" {
 			lines = append(lines, "First: "+hint)
 		}
 		return append(lines, "Then, for each: `orch task retry KEY`, or `orch task cancel KEY`")

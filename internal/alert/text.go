@@ -131,7 +131,7 @@ func (a Alert) todoTask() []string {
 		return []string{look, fmt.Sprintf("Then: `orch task answer %s \"…\"`", a.Task)}
 	}
 	lines := []string{look}
-	if hint := hintOf(a.Code); hint != "" {
+	if hint := Hint(a.Code); hint != "" {
 		lines = append(lines, "First: "+hint)
 	}
 	return append(lines, fmt.Sprintf("Then: `orch task retry %s`, or `orch task cancel %s`", a.Task, a.Task))

@@ -141,6 +141,18 @@ func (c Code) Class() Class {
 	}
 }
 
+// NeedsPerson says that a person has to do something before a landing that met this can go on, be it tried again until then or
+// not: what isn't in it passes, or isn't a problem that is known here.
+func (c Code) NeedsPerson() bool {
+	switch c {
+	case CodeMissing, CodeNotRepository, CodeNotToplevel, CodeLinkedWorktree, CodeForeign, CodeShallow, CodeNoCommits, CodeNoBranch,
+		CodeDirty, CodeUnfinished, CodeOverwrites, CodeFilters, CodeAway, CodeRewind, CodeRefused:
+		return true
+	default:
+		return false
+	}
+}
+
 // HindersOnlyLanding tells problems that don't matter to a task that orch isn't to land.
 func (c Code) HindersOnlyLanding() bool {
 	switch c {

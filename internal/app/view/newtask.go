@@ -54,7 +54,7 @@ func (a Tasks) CreateTask(ctx context.Context, n httpapi.NewTask) (api.Task, err
 	if err != nil {
 		return api.Task{}, refusedTask(err)
 	}
-	return a.shown(ctx, created), nil
+	return a.shown(ctx, created, nil), nil
 }
 
 // lands says whether a new task is to land: as was asked, else as the plan for it says.

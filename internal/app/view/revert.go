@@ -47,7 +47,7 @@ func (a Tasks) RevertTask(ctx context.Context, key, actor string) (api.Task, err
 	if err != nil {
 		return api.Task{}, refusedTask(err)
 	}
-	return a.shown(ctx, created), nil
+	return a.shown(ctx, created, nil), nil
 }
 
 // revertText tells the agent what is to be taken back.

@@ -11,19 +11,19 @@ import (
 	"orch/internal/task/flow"
 )
 
-// shown is a task as the API shows it. A task whose pipeline isn't configured any more is shown with the usual cap.
-func (a Tasks) shown(ctx context.Context, t task.Task) api.Task {
+// shown is a task as the API shows it, with the job that moves it, if there is one. A task whose pipeline isn't configured any more is shown with the usual cap.
+func (a Tasks) shown(ctx context.Context, t task.Task, job *queue.Job) api.Task {
 	pipeline, err := a.Catalog.Pipeline(ctx, t)
 	if err != nil {
 		pipeline = flow.Pipeline{}
 	}
-	return api.Task{
+	return held(api.Task{
 		ID: t.ID, Key: t.Key, Repo: t.Repo, Title: t.Title, Body: t.Body, Source: t.Source, Branch: t.Branch, Base: t.BaseBranch,
 		PullRequest: t.PullRequest, Pipeline: t.Pipeline, Stage: t.Stage, State: api.TaskState(t.State),
 		WaitingFor: orNil(t.WaitingFor), ReasonCode: orNil(t.ReasonCode), Reason: orNil(t.Reason), Round: t.Round,
 		MaxRounds: pipeline.Rounds(), Priority: t.Priority, Land: t.Land, LandedCommit: orNil(t.LandedCommit),
 		CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt, FinishedAt: t.FinishedAt,
-	}
+	}, job)
 }
 
 func shownEvent(e task.Event) api.TaskEvent {

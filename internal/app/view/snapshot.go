@@ -14,6 +14,7 @@ import (
 	"orch/internal/httpapi"
 	"orch/internal/lifespan"
 	"orch/internal/merge/lease"
+	"orch/internal/merge/problem"
 	"orch/internal/process"
 	"orch/internal/queue"
 	"orch/internal/queue/overview"
@@ -213,11 +214,16 @@ func (a Snapshot) fillMerges(ctx context.Context, q *api.Queue) error {
 		return err
 	}
 	position := map[int64]int{}
+	for _, w := range waiting {
+		if needsYou(w) {
+			q.Tasks.Active, q.Tasks.NeedsYou = q.Tasks.Active-1, q.Tasks.NeedsYou+1
+		}
+	}
 	for _, w := range waiting[:min(len(waiting), shownRows)] {
 		position[w.TaskID] = w.Position
 		q.MergeQueue = append(q.MergeQueue, api.QueueMerge{
 			Repo: w.Repo, Target: w.Target, Task: w.Task, Position: w.Position, Step: w.Step, Attempt: w.Tries,
-			LastError: w.LastError, NextLookAt: w.NextLookAt, Branch: w.Branch, Method: w.Method, Base: w.Base, Head: w.Head, Land: w.Land,
+			LastError: w.LastError, NeedsYou: needsYou(w), NextLookAt: w.NextLookAt, Branch: w.Branch, Method: w.Method, Base: w.Base, Head: w.Head, Land: w.Land,
 			Group: w.Group,
 		})
 	}
@@ -238,6 +244,9 @@ func (a Snapshot) fillMerges(ctx context.Context, q *api.Queue) error {
 	}
 	return nil
 }
+
+// needsYou says of a landing what held says of its task.
+func needsYou(w lease.Waiting) bool { return w.RestsFor != nil && problem.NeedsPerson(*w.RestsFor) }
 
 func (a Snapshot) fillAgents(ctx context.Context, q *api.Queue) error {
 	running, err := a.Runs.AgentsRunning(ctx)

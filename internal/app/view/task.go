@@ -30,9 +30,23 @@ func (a Tasks) ListTasks(ctx context.Context, filter httpapi.TaskFilter) ([]api.
 	if err != nil {
 		return nil, err
 	}
+	var active []int64
+	for _, t := range found {
+		if t.State == task.Active {
+			active = append(active, t.ID)
+		}
+	}
+	jobs, err := a.Overview.OfTasks(ctx, active)
+	if err != nil {
+		return nil, err
+	}
 	tasks := make([]api.Task, 0, len(found))
 	for _, t := range found {
-		tasks = append(tasks, a.shown(ctx, t))
+		var job *queue.Job
+		if j, has := jobs[t.ID]; has {
+			job = &j
+		}
+		tasks = append(tasks, a.shown(ctx, t, job))
 	}
 	return tasks, nil
 }
@@ -43,11 +57,11 @@ func (a Tasks) GetTask(ctx context.Context, key string) (api.TaskDetail, error) 
 	if err != nil {
 		return api.TaskDetail{}, err
 	}
-	detail := api.TaskDetail{Task: a.shown(ctx, t), Paused: []api.Pause{}, Events: []api.TaskEvent{}, Runs: []api.Run{}}
 	job, err := a.Jobs.ActiveForTask(ctx, t.ID)
 	if err != nil {
 		return api.TaskDetail{}, err
 	}
+	detail := api.TaskDetail{Task: a.shown(ctx, t, job), Paused: []api.Pause{}, Events: []api.TaskEvent{}, Runs: []api.Run{}}
 	if job != nil {
 		shown := shownJob(*job, t.Key)
 		detail.Job = &shown
@@ -120,7 +134,7 @@ func (a Tasks) CancelTask(ctx context.Context, key, actor string) (api.Task, err
 	case err != nil:
 		return api.Task{}, err
 	}
-	return a.shown(ctx, t), nil
+	return a.shown(ctx, t, nil), nil
 }
 
 // RetryTask implements httpapi.Tasks.
@@ -159,7 +173,7 @@ func (a Tasks) gone(ctx context.Context, t task.Task, err error) (api.Task, erro
 	case err != nil:
 		return api.Task{}, err
 	}
-	return a.shown(ctx, t), nil
+	return a.shown(ctx, t, nil), nil
 }
 
 func (a Tasks) find(ctx context.Context, key string) (task.Task, error) {

@@ -113,7 +113,7 @@ func queueText(q api.Queue) string {
 		_, _ = fmt.Fprintln(w, "\nLANDING ON\tTASK\tPLACE\tSTEP\tBASE\tHEAD\tLAND\tGROUP\tTRIES\tLAST ERROR\tNEXT LOOK")
 		for _, m := range q.MergeQueue {
 			_, _ = fmt.Fprintf(w, "%s %s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", m.Repo, m.Target, m.Task, m.Position, m.Step,
-				brief(m.Base), brief(m.Head), brief(m.Land), orDash(value(m.Group)), m.Attempt, orDash(value(m.LastError)), until(m.NextLookAt, q.GeneratedAt))
+				brief(m.Base), brief(m.Head), brief(m.Land), orDash(value(m.Group)), m.Attempt, lastError(m), until(m.NextLookAt, q.GeneratedAt))
 		}
 	}
 	if len(q.Leases) > 0 {
@@ -154,6 +154,13 @@ func daemonsText(q api.Queue) string {
 		fmt.Fprintf(&b, "alerts don't get through (%s, %s), %d wait: see the log\n", a.Channel, orDash(value(a.LastError)), a.Pending)
 	}
 	return b.String()
+}
+
+func lastError(m api.QueueMerge) string {
+	if m.NeedsYou {
+		return "needs you: " + value(m.LastError)
+	}
+	return orDash(value(m.LastError))
 }
 
 func lanesText(lanes map[string]api.QueueLane) string {

@@ -151,7 +151,7 @@ func showTask(s *session.Session, d api.TaskDetail) {
 	}
 	if j := d.Job; j != nil {
 		s.Print("  job %d (%s) is %s%s", j.ID, j.Kind, j.State, words.Job(*j, d.Runs...))
-		if waits := words.WaitsFor(j, d.Paused); waits != "" && j.State == api.JobQueued {
+		if waits := words.WaitsFor(j, d.Paused); waits != "" && j.State == api.JobQueued && !t.NeedsYou {
 			s.Print("  %s", waits)
 		}
 	}

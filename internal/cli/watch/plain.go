@@ -79,6 +79,9 @@ func heldBy(d api.TaskDetail) string {
 	if j == nil || j.State != api.JobQueued || atRest(d.Task) {
 		return ""
 	}
+	if d.Task.NeedsYou && d.Task.Reason != nil {
+		return "for you: " + terminal.Printable(words.FirstLine(*d.Task.Reason)) + ". Then it goes on by itself."
+	}
 	var held []string
 	for _, p := range d.Paused {
 		held = append(held, fmt.Sprintf("%s is paused: %s (%#q)", words.Held(p.Scope, p.Name), words.PausedFor(p), words.Resume(p)))
@@ -105,7 +108,9 @@ func doing(d api.TaskDetail) string {
 	switch {
 	case atRest(d.Task):
 		what = "cleaning up"
-	case d.Task.WaitingFor != nil && *d.Task.WaitingFor != "":
+	case d.Task.NeedsYou && d.Task.State == api.TaskActive:
+		what = words.State(d.Task)
+	case d.Task.State == api.TaskWaiting && d.Task.WaitingFor != nil:
 		what = "waiting for " + strings.ReplaceAll(*d.Task.WaitingFor, "_", " ")
 	case heldBy(d) != "":
 		what = "waits"

@@ -13,7 +13,7 @@ import (
 func Why(d api.TaskDetail) []string {
 	t := d.Task
 	state := State(t)
-	if d.Job != nil && d.Job.State == api.JobQueued && t.State == api.TaskActive {
+	if d.Job != nil && d.Job.State == api.JobQueued && t.State == api.TaskActive && t.WaitingFor == nil {
 		state = "queued"
 	}
 	lines := []string{fmt.Sprintf("%s is at %s: %s", t.Key, t.Stage, state)}
@@ -32,6 +32,9 @@ func Why(d api.TaskDetail) []string {
 	if d.Job == nil && orZero(t.WaitingFor) == PersonLands {
 		return append(lines, fmt.Sprintf("The next step is yours: merge branch %s into %s, in whatever way; orch sees it and ends the task. Or `orch task cancel %s`.",
 			terminal.Printable(t.Branch), terminal.Printable(t.Base), t.Key))
+	}
+	if t.NeedsYou {
+		lines = append(lines, fmt.Sprintf("The next step is yours; then it goes on by itself. Or `orch task cancel %s`.", t.Key))
 	}
 	return append(lines, jobWhy(d)...)
 }
@@ -54,7 +57,7 @@ func jobWhy(d api.TaskDetail) []string {
 	if j.ErrorCode != nil && !told(j) {
 		lines = append(lines, "The last attempt ended with "+*j.ErrorCode+": "+terminal.Printable(FirstLine(orZero(j.Error))))
 	}
-	if waits := WaitsFor(j, d.Paused); waits != "" {
+	if waits := WaitsFor(j, d.Paused); waits != "" && !d.Task.NeedsYou { // else that was said
 		lines = append(lines, waits)
 	}
 	if wait := time.Until(j.RunAt); wait > time.Second {

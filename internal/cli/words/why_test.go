@@ -82,9 +82,9 @@ func TestWhy(t *testing.T) {
 			api.TaskDetail{Task: active, Job: queued(0), Elsewhere: &api.DataRoot{Host: "build-2", Path: "/var/lib/orch", SeenAt: now.Add(-time.Hour)}},
 			[]string{"heard of 1h00m ago", "Start `orch serve` or `orch worker` there", "ORCH_HOST_DEAD_S"}, "slot",
 		},
-		"another wait":    {api.TaskDetail{Task: active, Job: waiting("gate_run_timeout")}, []string{"It waits for gate run timeout."}, "_"},
-		"due":             {api.TaskDetail{Task: active, Job: queued(0)}, []string{"waits for a free slot in lane agents"}, "paused"},
-		"not due":         {api.TaskDetail{Task: active, Job: failed}, []string{"agent_failed: exit code 3", "looked at again in 59m"}, "and more"},
+		"another wait": {api.TaskDetail{Task: active, Job: waiting("gate_run_timeout")}, []string{"It waits for gate run timeout."}, "_"},
+		"due":          {api.TaskDetail{Task: active, Job: queued(0)}, []string{"waits for a free slot in lane agents"}, "paused"},
+		"not due":      {api.TaskDetail{Task: active, Job: failed}, []string{"agent_failed: exit code 3", "looked at again in 59m"}, "and more"},
 		"running": {
 			api.TaskDetail{Task: active, Job: &api.Job{ID: 9, State: api.JobRunning, Host: new("build-1"), HeartbeatAt: &now, Phase: new("gates")}},
 			[]string{"demo-1 is at development: running", "Job 9 is at work on build-1, gates are checked", "last heard of"},
@@ -94,6 +94,13 @@ func TestWhy(t *testing.T) {
 			api.TaskDetail{Task: api.Task{Key: "demo-1", State: api.TaskWaiting, WaitingFor: new("person_lands"), Branch: "orch/demo-1", Base: "main"}},
 			[]string{"waiting for you to land it", "merge branch orch/demo-1 into main", "`orch task cancel demo-1`"},
 			"log of the server",
+		},
+		"landing that waits for a person": {
+			api.TaskDetail{Job: waiting("checkout_dirty"), Task: api.Task{
+				Key: "demo-1", Stage: "deploy", State: api.TaskActive, Round: 1, NeedsYou: true, WaitingFor: new("checkout_dirty"), Reason: new("a checkout has changes"),
+			}},
+			[]string{"demo-1 is at deploy: needs you: checkout dirty", "  a checkout has changes", "The next step is yours; then it goes on by itself.", "looked at again in 59m"},
+			"It waits for",
 		},
 		"no job": {api.TaskDetail{Task: active}, []string{"No job moves it"}, "free slot"},
 		"blocked": {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"orch/api"
+	"orch/internal/cli/terminal"
 )
 
 // PersonLands is what a task waits for whose tested branch a person is to land.
@@ -17,9 +18,9 @@ func State(t api.Task) string {
 	switch t.State {
 	case api.TaskActive:
 		if t.Round > 1 {
-			return fmt.Sprintf("running, try %d of %d", t.Round, t.MaxRounds)
+			return fmt.Sprintf("%s, try %d of %d", active(t), t.Round, t.MaxRounds)
 		}
-		return "running"
+		return active(t)
 	case api.TaskWaiting:
 		return "waiting for " + waiting(t.WaitingFor)
 	case api.TaskBlocked:
@@ -34,14 +35,33 @@ func State(t api.Task) string {
 	}
 }
 
-func waiting(code *string) string {
+// active is what goes on with a task that is under way, or what it waits for.
+func active(t api.Task) string {
 	switch {
-	case code == nil:
-		return ""
-	case *code == PersonLands:
-		return "you to land it"
+	case t.NeedsYou:
+		return "needs you: " + waiting(t.WaitingFor)
+	case t.WaitingFor != nil:
+		return "waiting for " + waiting(t.WaitingFor)
 	default:
-		return strings.ReplaceAll(*code, "_", " ")
+		return "running"
+	}
+}
+
+func waiting(code *string) string {
+	kind, name, named := strings.Cut(orZero(code), ":")
+	switch {
+	case kind == PersonLands:
+		return "you to land it"
+	case kind == "merge_lease":
+		return "its turn to land"
+	case kind == "budget_day":
+		return "tomorrow's budget"
+	case named && kind == "agent_paused":
+		return "agent " + terminal.Printable(name)
+	case named && kind == "repo_paused":
+		return "repository " + terminal.Printable(name)
+	default:
+		return terminal.Printable(strings.ReplaceAll(orZero(code), "_", " "))
 	}
 }
 

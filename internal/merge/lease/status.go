@@ -46,6 +46,7 @@ type Waiting struct {
 	Head       *string // what its gates passed
 	Land       *string // what is tested, and lands
 	Group      *string // key of the task that leads its group; nil: it is alone
+	RestsFor   *string // what its job was put off for; nil: it runs, or wasn't
 }
 
 // Leases returns the merge leases that are held, by repository and target.
@@ -134,7 +135,8 @@ func (s *Store) Queue(ctx context.Context) ([]Waiting, error) {
 				(a.last_error is not null and coalesce(a.next_look_at > clock_timestamp(), false)),
 				a.step not in ('landing', 'landed'), -j.priority, a.id)::integer as position,
 			a.step, a.tries, a.last_error, a.next_look_at, a.branch, a.method, a.base_old as base, a.head_sha as head, a.land_sha as land,
-			(select key from merge_attempts g join tasks on tasks.id = g.task_id where g.id = a.group_id) as group
+			(select key from merge_attempts g join tasks on tasks.id = g.task_id where g.id = a.group_id) as group,
+			case when j.state = 'queued' then j.phase end as rests_for
 		from merge_attempts a
 			join jobs j on j.id = a.job_id and j.state in ('queued', 'running')
 			join tasks t on t.id = a.task_id

@@ -53,3 +53,21 @@ func TestClassOfAProblem(t *testing.T) {
 		})
 	}
 }
+
+// What only a person changes is never said to be running, and what passes is never put on a person.
+func TestWhatNeedsAPerson(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{
+		problem.NoBase, problem.NoBranch, problem.Branch, problem.Method, string(forge.CodeDirty), string(forge.CodeUnfinished), string(forge.CodeOverwrites),
+		string(forge.CodeAway), string(forge.CodeFilters), string(forge.CodeRefused), string(forge.CodeMissing),
+	} {
+		if !problem.NeedsPerson(code) {
+			t.Errorf("%s needs nobody", code)
+		}
+	}
+	for _, code := range []string{"", "merge_lease", problem.BaseMoved, problem.FullDisk, problem.Fetch, string(forge.CodeLocked), string(forge.CodeMoved), "repo_paused:demo"} {
+		if problem.NeedsPerson(code) {
+			t.Errorf("%s needs a person", code)
+		}
+	}
+}

@@ -31,6 +31,17 @@ const (
 	Publish    = "publish_failed"
 )
 
+// NeedsPerson says whether a landing that rests with this code goes on only once a person has done something. It is tried again all
+// the same, and given up after some tries.
+func NeedsPerson(code string) bool {
+	switch code {
+	case NoBase, NoBranch, Branch, Method:
+		return true
+	default:
+		return forge.Code(code).NeedsPerson()
+	}
+}
+
 // StepError is a problem of a step that another try, later, may not have.
 type StepError struct {
 	Code string
