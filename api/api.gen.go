@@ -1380,7 +1380,7 @@ type Task struct {
 	// Reason The same in words.
 	Reason *string `json:"reason"`
 
-	// ReasonCode Why it needs a person, or why it ended so, as a code.
+	// ReasonCode Why it needs a person, or why it ended so, as a code: a task that is done without a landing of orch's own has `already_upstream`, or `nothing_to_land` when its commits change nothing.
 	ReasonCode *string `json:"reason_code"`
 
 	// Repo Example: demo

@@ -59,11 +59,14 @@ func (a landingTasks) IntentTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t
 // LandedTx implements merge.Tasks. A task that was taken elsewhere while it landed stays there; that its work is on the target
 // all the same is told.
 func (a landingTasks) LandedTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t merge.Task, landed merge.Landed) (bool, error) {
-	note := ""
-	if landed.Upstream {
-		note = "the change was on " + landed.Target + " already"
+	ending := task.Landing{Commit: landed.Commit}
+	switch {
+	case landed.Nothing:
+		ending.Code, ending.Note = task.CodeNothingToLand, "its commits change nothing, so there was nothing to land on "+landed.Target
+	case landed.Upstream:
+		ending.Code, ending.Note = task.CodeAlreadyUpstream, "the change was on "+landed.Target+" already"
 	}
-	m, err := a.store.LandedTx(ctx, tx, at(t), task.Landing{Commit: landed.Commit, Note: note})
+	m, err := a.store.LandedTx(ctx, tx, at(t), ending)
 	if err != nil || !m.Superseded || m.Task.LandedCommit == landed.Commit {
 		return false, err
 	}

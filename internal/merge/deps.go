@@ -61,9 +61,10 @@ type Tasks interface {
 
 // Landed says how a task's work came to be on its target branch.
 type Landed struct {
-	Commit   string // the commit in the target's history
+	Commit   string // the commit in the target's history; "" when there is nothing to land
 	Target   string
 	Upstream bool // the work was there already: nothing was landed by this job
+	Nothing  bool // the work changes nothing
 }
 
 // Return says why a task goes back to its author stage.

@@ -49,10 +49,13 @@ func (s *taskTable) IntentTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t T
 
 func (s *taskTable) LandedTx(ctx context.Context, tx pgx.Tx, _ *queue.Lease, t Task, landed Landed) (bool, error) {
 	kind := "landed"
-	if landed.Upstream {
+	switch {
+	case landed.Nothing:
+		kind = "nothing"
+	case landed.Upstream:
 		kind = "upstream"
 	}
-	return false, s.move(ctx, tx, t, kind, `state = 'done', finished_at = now(), landed_commit = $2`, landed.Commit)
+	return false, s.move(ctx, tx, t, kind, `state = 'done', finished_at = now(), landed_commit = nullif($2, '')`, landed.Commit)
 }
 
 func (s *taskTable) ReturnTx(ctx context.Context, tx pgx.Tx, l *queue.Lease, t Task, r Return) error {

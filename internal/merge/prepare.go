@@ -72,8 +72,10 @@ func (d *drive) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if commit, err := d.upstream(ctx, site, head); err != nil || commit != "" {
-		return d.already(ctx, commit, err)
+	if commit, err := d.upstream(ctx, site, head); err != nil {
+		return err
+	} else if commit != "" {
+		return d.already(ctx, site, head, commit)
 	}
 	made, err := site.Make(ctx, d.task.Source(), site.Base, head, git.Method(d.def.Method))
 	var conflict *git.ConflictError
@@ -86,7 +88,7 @@ func (d *drive) prepare(ctx context.Context) error {
 	case err != nil:
 		return err
 	case made.Empty:
-		return d.already(ctx, site.Base, nil)
+		return d.already(ctx, site, head, site.Base)
 	}
 	d.h.at(pointReplayed)
 	next.BaseOld, next.HeadSHA, next.LandSHA, next.LandTree = site.Base, head, made.Commit, made.Tree
@@ -209,18 +211,29 @@ func (d *drive) upstream(ctx context.Context, site *build.Site, head string) (st
 	return site.Already(ctx, commits...)
 }
 
-// already ends the task without a test or a landing: its work is upstream as commit.
-func (d *drive) already(ctx context.Context, commit string, err error) error {
-	if err != nil {
-		return err
-	}
+// already ends the task without a test or a landing: its work is upstream as commit, or there is none, which the target has in the
+// same way.
+func (d *drive) already(ctx context.Context, site *build.Site, head, commit string) error {
 	next := d.attempt
 	next.Step, next.LastError = attempt.StepFinalised, ""
 	landed := Landed{Commit: commit, Target: next.Target, Upstream: true}
+	if commit == site.Base && commit != head {
+		changes, err := site.Changes(ctx, head)
+		if err != nil {
+			return err
+		}
+		if !changes {
+			landed = Landed{Target: next.Target, Nothing: true}
+		}
+	}
 	if err := d.done(ctx, next, landed); err != nil {
 		return err
 	}
-	d.h.log.InfoContext(ctx, "already upstream", append(d.facts(), "commit", commit)...)
+	if landed.Nothing {
+		d.h.log.InfoContext(ctx, "nothing to land", append(d.facts(), "commit", head)...)
+	} else {
+		d.h.log.InfoContext(ctx, "already upstream", append(d.facts(), "commit", commit)...)
+	}
 	d.h.at(pointFinalised)
 	d.cleanUp(ctx)
 	return nil

@@ -34,6 +34,12 @@ const (
 	CodeStageUnknown    = "stage_unknown"
 )
 
+// Reason codes of tasks that are done without a landing of orch's.
+const (
+	CodeAlreadyUpstream = "already_upstream" // the target had the change
+	CodeNothingToLand   = "nothing_to_land"  // there is no change
+)
+
 // System is the actor of what orch does by itself.
 const System = "orch"
 

@@ -54,8 +54,9 @@ type Wait struct {
 // Landing says what landed.
 type Landing struct {
 	Actor  string // empty = System
-	Commit string // on the target branch
-	Note   string // e.g. that the change was there already
+	Commit string // on the target branch; "" when there was nothing to land
+	Code   string // why orch didn't put it there; "" = it did
+	Note   string // the same in words
 }
 
 func actorOr(actor string) string {
@@ -203,16 +204,21 @@ func (s *Store) blockTx(ctx context.Context, tx pgx.Tx, t Task, b Block) (Moved,
 	return m, s.cfg.OnBlockedTx(ctx, tx, m.Task)
 }
 
-// LandedTx ends the task as done. It holds in every open state: what has landed has landed, whoever did it.
+// LandedTx ends the task as done. It holds in every open state: what has landed has landed, whoever did it. What had nothing to
+// land is done, too, but isn't said to have landed.
 func (s *Store) LandedTx(ctx context.Context, tx pgx.Tx, at At, l Landing) (Moved, error) {
 	t, current, err := lockAtTx(ctx, tx, at, Active, Waiting, Blocked)
 	if err != nil || !current {
 		return Moved{Task: t, Superseded: true}, wrap("note landing", err)
 	}
-	t.State, t.WaitingFor, t.ReasonCode, t.Reason, t.LandedCommit = Done, "", "", "", l.Commit
-	m, err := s.endTx(ctx, tx, t, actorOr(l.Actor), EventLanded, l.Note, facts{"commit": l.Commit, "round": t.Round})
-	if err != nil {
-		return Moved{}, wrap("note landing", err)
+	t.State, t.WaitingFor, t.ReasonCode, t.Reason, t.LandedCommit = Done, "", l.Code, Clean(l.Note, maxReason), l.Commit
+	kind, data := EventLanded, facts{"commit": l.Commit, "round": t.Round}
+	if l.Commit == "" {
+		kind, data = EventDone, facts{"code": l.Code, "round": t.Round}
+	}
+	m, err := s.endTx(ctx, tx, t, actorOr(l.Actor), kind, l.Note, data)
+	if err != nil || l.Commit == "" {
+		return m, wrap("note landing", err)
 	}
 	return m, wrap("note landing", tally.AddCounterTx(ctx, tx, CounterLanded, 1))
 }

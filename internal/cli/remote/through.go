@@ -88,10 +88,10 @@ func (s through) conclude(d api.TaskDetail, repo string) error {
 	t := d.Task
 	switch {
 	case t.State == api.TaskDone && t.LandedCommit != nil:
-		s.Say("landed %s on %s of %s", *t.LandedCommit, t.Base, t.Repo)
+		s.Say("landed %s on %s of %s%s", *t.LandedCommit, t.Base, t.Repo, because(t))
 		return nil
 	case t.State == api.TaskDone:
-		s.Say("%s is done", t.Key)
+		s.Say("%s is done%s", t.Key, because(t))
 		return nil
 	case t.State == api.TaskWaiting:
 		s.Say("ready: the branch %s waits for you to land it on %s", t.Branch, t.Base)
@@ -102,6 +102,14 @@ func (s through) conclude(d api.TaskDetail, repo string) error {
 		reason = "it was cancelled"
 	}
 	return exit.With(exit.Failed, fmt.Errorf("%s did not land: %s%s", t.Key, terminal.Printable(reason), keptLine(d, repo, s.served)))
+}
+
+// because is the reason of a task's end, to be put behind it.
+func because(t api.Task) string {
+	if t.Reason == nil {
+		return ""
+	}
+	return ": " + terminal.Printable(*t.Reason)
 }
 
 // keptLine says where the work of a task is that didn't land, and how it could go on.

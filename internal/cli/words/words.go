@@ -13,6 +13,9 @@ import (
 // PersonLands is what a task waits for whose tested branch a person is to land.
 const PersonLands = "person_lands"
 
+// nothingToLand is why a task is done whose commits change nothing.
+const nothingToLand = "nothing_to_land"
+
 // State is a task's state in the few words that people see.
 func State(t api.Task) string {
 	switch t.State {
@@ -26,8 +29,11 @@ func State(t api.Task) string {
 	case api.TaskBlocked:
 		return "needs you"
 	case api.TaskDone:
-		if t.LandedCommit != nil {
+		switch {
+		case t.LandedCommit != nil:
 			return "landed"
+		case orZero(t.ReasonCode) == nothingToLand:
+			return "nothing to land"
 		}
 		return "done"
 	default:

@@ -128,6 +128,16 @@ func (s *Site) Contains(ctx context.Context, head string) (bool, error) {
 	return contained, nil
 }
 
+// Changes says whether head changes anything since it left the target: a branch may have nothing but empty commits, or such as
+// take each other back.
+func (s *Site) Changes(ctx context.Context, head string) (bool, error) {
+	paths, err := s.mirror.ChangedPaths(ctx, s.Base, head)
+	if err != nil {
+		return false, problem.Of(problem.Mirror, err)
+	}
+	return len(paths) > 0, nil
+}
+
 // TakenBack says whether the target, which has commit in its history, has lost again what commit changed since it left since.
 func (s *Site) TakenBack(ctx context.Context, commit, since string) (bool, error) {
 	gone, err := s.mirror.TakenBack(ctx, s.Base, commit, since)
