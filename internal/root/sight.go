@@ -23,7 +23,8 @@ func (r *Root) Sight(ctx context.Context, pool *pgxpool.Pool) error {
 
 // SightWaiting does the same for a process that can't bind the root at a path yet, for example because of a migration:
 // what runs there is looked after as soon as it can. It is all that a waiting process writes. A root that doesn't fit the
-// database, such as a copy that was left behind, isn't seen.
+// database, such as a copy that was left behind, isn't seen. Nor is one that another process is just starting on: that holds
+// the start key, and whoever waits comes again sooner than it would be given up.
 func SightWaiting(ctx context.Context, path string, pool *pgxpool.Pool) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -33,7 +34,7 @@ func SightWaiting(ctx context.Context, path string, pool *pgxpool.Pool) error {
 	if err != nil {
 		return err
 	}
-	return sight(ctx, pool, m, `generation = $3`)
+	return sight(ctx, pool, m, `generation = $3 and roots.id = (select id from roots where id = $1 for no key update skip locked)`)
 }
 
 func sight(ctx context.Context, pool *pgxpool.Pool, m marker, fits string) error {

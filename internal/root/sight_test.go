@@ -1,6 +1,7 @@
 package root
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -34,6 +35,38 @@ func TestRootIsSeenWhileItWorksAndWhileItWaits(t *testing.T) {
 	before = seen(t, pool)
 	if err := SightWaiting(t.Context(), path, pool); err != nil || !seen(t, pool).After(before) {
 		t.Errorf("waiting: seen %s, then %s, %v", before, seen(t, pool), err)
+	}
+}
+
+// Nobody waits in the database for a start key: whoever does can't say meanwhile what it waits for.
+func TestRootThatAnotherProcessStartsOnIsNotWaitedForToBeSeen(t *testing.T) {
+	t.Parallel()
+	pool := testdb.New(t)
+	path := made(t, pool)
+	cfg := pool.Config()
+	cfg.ConnConfig.RuntimeParams["lock_timeout"] = "1s" // only so that whoever waits all the same fails
+	waiter, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiter.Close()
+	starter, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = starter.Rollback(t.Context()) }()
+	if _, err := starter.Exec(t.Context(), `select from roots for update`); err != nil {
+		t.Fatal(err)
+	}
+	before := seen(t, pool)
+	if err := SightWaiting(t.Context(), path, waiter); !errors.Is(err, errUnseen) {
+		t.Errorf("%v, want %v", err, errUnseen)
+	}
+	if err := starter.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := SightWaiting(t.Context(), path, waiter); err != nil || !seen(t, pool).After(before) {
+		t.Errorf("the key is free: seen %s, then %s, %v", before, seen(t, pool), err)
 	}
 }
 
