@@ -88,11 +88,11 @@ func (c *course) reflog() int {
 
 // sweep lets a process die at the first point of a landing, then one at the second, and so on, until one lands something
 // without dying. Each is followed by one that takes over what it finds, and in turn dies at the next landing. It returns
-// where they died.
-func (c *course) sweep(since, prefix string, most int) (died []string) {
+// where they died. Of several courses that share a sweep each has every so manyeth point, from its own first.
+func (c *course) sweep(since, prefix string, first, step, most int) (died []string) {
 	c.t.Helper()
 	srv := c.start("obey", c.dir).dial()
-	for nth := 1; ; nth++ {
+	for nth := first; ; nth += step {
 		keys := c.addAll(srv, order{signal: unix.SIGKILL, nth: nth, since: since, prefix: prefix})
 		c.until("a death, or the end of the landing", func() bool {
 			select {
@@ -112,7 +112,7 @@ func (c *course) sweep(since, prefix string, most int) (died []string) {
 			c.t.Fatalf("orch ended with %s at %s", how, point)
 		}
 		died = append(died, point)
-		if nth == most {
+		if nth >= most {
 			c.t.Fatalf("no end of points: %q", died)
 		}
 		srv = c.start("obey", c.dir).dial()

@@ -3,6 +3,7 @@ package app
 import (
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -22,20 +23,21 @@ func TestKilledAtEachPointOfALandingLandsOnce(t *testing.T) {
 		kind
 
 		points string
+		share  int // how many courses have it between them
 	}{
-		{kind{name: "a landing on a checked out branch", land: "auto", batch: 1}, landingPoints},
-		{kind{name: "a branch for a person to land", land: "manual", batch: 1}, "merge:publish"},
-		{kind{name: "three that land together", land: "auto", batch: 3}, group},
-		{kind{name: "two that are red together", land: "auto", batch: 2, red: true}, halves},
+		{kind{name: "a landing on a checked out branch", land: "auto", batch: 1}, landingPoints, 3},
+		{kind{name: "a branch for a person to land", land: "manual", batch: 1}, "merge:publish", 1},
+		{kind{name: "three that land together", land: "auto", batch: 3}, group, 1},
+		{kind{name: "two that are red together", land: "auto", batch: 2, red: true}, halves, 1},
 	}
 	if variables["ORCH_SWEEP"] == sweepAll {
 		kinds[1].points = landingPoints
 		kinds = append(kinds, kinds[0])
 		kinds[4].name, kinds[4].bare = "a landing in a bare repository", true
 	}
-	died := make([][]string, len(kinds))
+	var mu sync.Mutex
+	var all []string
 	t.Cleanup(func() { // when all have ended
-		all := slices.Concat(died...)
 		for _, point := range declared {
 			if !slices.Contains(all, point) {
 				t.Errorf("no landing passed %s", point)
@@ -47,12 +49,17 @@ func TestKilledAtEachPointOfALandingLandsOnce(t *testing.T) {
 			}
 		}
 	})
-	for i, k := range kinds {
-		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
-			died[i] = newCourse(t, k.kind).sweep("", k.points, 300)
-			t.Logf("killed at %d points: %s", len(died[i]), strings.Join(died[i], " "))
-		})
+	for _, k := range kinds {
+		for n := range k.share {
+			t.Run(k.name, func(t *testing.T) {
+				t.Parallel()
+				died := newCourse(t, k.kind).sweep("", k.points, 1+n, k.share, 300)
+				t.Logf("killed at %d points: %s", len(died), strings.Join(died, " "))
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, died...)
+			})
+		}
 	}
 }
 
@@ -69,7 +76,7 @@ func TestKilledAtEachRunOfGitOfALandingLandsOnce(t *testing.T) {
 	} {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			died := newCourse(t, k).sweep("settled", "git:", 500)
+			died := newCourse(t, k).sweep("settled", "git:", 1, 1, 500)
 			t.Logf("killed at %d runs of git: %s", len(died), strings.Join(died, " "))
 			if len(died) < 20 {
 				t.Error("these are not all")
