@@ -106,7 +106,7 @@ func TestATornFirstLineIsNotRead(t *testing.T) {
 
 func TestDetailsAreBounded(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("ü", 1<<20)
+	long := strings.Repeat("ü", 1<<14)
 	said := transcript.Said{End: transcript.EndError, Error: &transcript.Error{Text: long}}
 	if got := outcome.Judge(transcript.Codex, code(1), said, nil, now, nil); len(got.Detail) > 2<<10 || got.Detail == "" {
 		t.Errorf("%d bytes of detail", len(got.Detail))
