@@ -68,19 +68,23 @@ func TestWhy(t *testing.T) {
 		},
 		"landing tested": {
 			api.TaskDetail{Task: active, Job: &api.Job{State: api.JobRunning, Kind: "merge", Phase: new("following"), HeartbeatAt: &now}},
-			[]string{"the merged commit is tested"}, "agent",
+			[]string{"the merged commit is tested"},
+			"agent",
 		},
 		"gate runs": {
 			api.TaskDetail{Task: active, Job: gating, Runs: []api.Run{{ID: run, Purpose: "gate"}}},
-			[]string{"a gate's command runs"}, "agent",
+			[]string{"a gate's command runs"},
+			"agent",
 		},
 		"elsewhere": {
 			api.TaskDetail{Task: active, Job: queued(0), Elsewhere: &api.DataRoot{Host: "build-2", Path: "/var/lib/orch", SeenAt: now}},
-			[]string{"Job 9 goes on in data root /var/lib/orch on build-2 only", "heard of 0.0s ago"}, "slot",
+			[]string{"Job 9 goes on in data root /var/lib/orch on build-2 only", "heard of 0.0s ago"},
+			"slot",
 		},
 		"elsewhere, and nobody is there": {
 			api.TaskDetail{Task: active, Job: queued(0), Elsewhere: &api.DataRoot{Host: "build-2", Path: "/var/lib/orch", SeenAt: now.Add(-time.Hour)}},
-			[]string{"heard of 1h00m ago", "Start `orch serve` or `orch worker` there", "ORCH_HOST_DEAD_S"}, "slot",
+			[]string{"heard of 1h00m ago", "Start `orch serve` or `orch worker` there", "ORCH_HOST_DEAD_S"},
+			"slot",
 		},
 		"another wait": {api.TaskDetail{Task: active, Job: waiting("gate_run_timeout")}, []string{"It waits for gate run timeout."}, "_"},
 		"due":          {api.TaskDetail{Task: active, Job: queued(0)}, []string{"waits for a free slot in lane agents"}, "paused"},
