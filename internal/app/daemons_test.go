@@ -16,7 +16,6 @@ func TestDaemonThatPanicsAtEachTickTouchesNobodyElse(t *testing.T) {
 		t.Run(service, func(t *testing.T) {
 			t.Parallel()
 			s := newStand(t)
-			s.env = append(s.env, "ORCH_REAPER_INTERVAL_S=0.2", "ORCH_RECONCILE_INTERVAL_S=0.2", "ORCH_SWEEP_EVERY_S=0.2")
 			s.write("go", "")
 			s.write("pass", "")
 			srv := s.start("panics", "tick:"+service).dial()

@@ -92,15 +92,15 @@ func TestDatabaseAwayLongerThanTheLeaseLeavesTheAgent(t *testing.T) {
 	t.Parallel()
 	s := newStand(t)
 	proxy := queuetest.NewProxy(t, testdb.ConnConfig(s.pool))
-	s.on(proxy.Config(), "ORCH_LEASE_TTL_S=1", "ORCH_HEARTBEAT_S=0.2", "ORCH_POLL_S=0.2")
+	s.on(proxy.Config(), "ORCH_LEASE_TTL_S=4", "ORCH_HEARTBEAT_S=0.5", "ORCH_POLL_S=0.2")
 	s.write("pass", "")
 	srv := s.serve("")
 	key := srv.add()
 	run := srv.working(key)
 	epoch := s.count(`select epoch from jobs where run_id = $1`, run.ID)
 	proxy.Set(queuetest.Refuse, "")
-	s.until("the lease has run out three times", func() bool {
-		return s.count(`select count(*) from jobs where lease_expires_at < clock_timestamp() - interval '2 seconds'`) == 1
+	s.until("the lease has run out twice", func() bool {
+		return s.count(`select count(*) from jobs where lease_expires_at < clock_timestamp() - interval '4 seconds'`) == 1
 	})
 	if !alive(*run.Pid) {
 		t.Fatal("the agent ended with the database")

@@ -24,7 +24,7 @@ func TestStoppedAtEachPointOfALandingChangesNothingLater(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			stopped := newCourse(t, k, "ORCH_MERGE_LOCK_TIMEOUT_S=2", "ORCH_LEASE_TTL_S=1", "ORCH_HEARTBEAT_S=0.3", "ORCH_REAPER_INTERVAL_S=1").stops(points)
+			stopped := newCourse(t, k, "ORCH_MERGE_LOCK_TIMEOUT_S=4", "ORCH_LEASE_TTL_S=3", "ORCH_HEARTBEAT_S=0.3", "ORCH_REAPER_INTERVAL_S=1").stops(points)
 			t.Logf("stopped at %d points: %s", len(stopped), strings.Join(stopped, " "))
 			if !slices.Contains(stopped, "merge:landing") && k.land == "auto" {
 				t.Error("these are not all")

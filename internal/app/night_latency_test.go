@@ -52,7 +52,7 @@ func TestJobOfADeadAgentIsQueuedAgain(t *testing.T) {
 		s := newStand(t)
 		s.furnishNight()
 		s.on(testdb.ConnConfig(s.pool), fmt.Sprintf("ORCH_REAPER_INTERVAL_S=%g", intervalOfReaper.Seconds()), fmt.Sprintf("ORCH_REAPER_DEAD_TICKS=%d", deadTicks),
-			"ORCH_LEASE_TTL_S=1.5", "ORCH_HEARTBEAT_S=0.5", "ORCH_POLL_S=0.1", "ORCH_STOP_GRACE_S=1")
+			"ORCH_LEASE_TTL_S=4", "ORCH_HEARTBEAT_S=0.5", "ORCH_POLL_S=0.1", "ORCH_STOP_GRACE_S=1")
 		srv := s.start("serve-night", s.dir).dial()
 		var took []time.Duration
 		for range trials(t) {

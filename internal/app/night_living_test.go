@@ -54,7 +54,7 @@ func TestLivingAgentWhoseMonitorDiesAllTheTimeIsNeverReaped(t *testing.T) {
 	if agents != 1 {
 		t.Errorf("%d runs of the agent: %+v", agents, d.Runs)
 	}
-	if n := s.count(`select coalesce(sum(recoveries), 0) from jobs`); n != 0 {
+	if n := s.count(`select coalesce(sum(recoveries), 0) from jobs where task_id is not null`); n != 0 { // a death may meet a prune
 		t.Errorf("%d recoveries", n)
 	}
 	for _, l := range s.told(reapedMessage) {

@@ -35,7 +35,7 @@ const (
 
 	// Two tasks come to nothing by themselves: the agent of one asks, that of the other fails.
 	asks, fails  = "app-2", "app-4"
-	leaseOfNight = 3 * time.Second
+	leaseOfNight = 5 * time.Second // in half of which an agent has to start
 )
 
 // A night alone: agents, shims, orch, its database and its daemons die or stop all along, one fault every few seconds, and

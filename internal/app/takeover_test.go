@@ -18,9 +18,9 @@ func (s *stand) besides(root string) *stand {
 	return &other
 }
 
-// quickLeases let others find soon what a dead process has left.
+// quickLeases let others find soon what a dead process has left. Half of a lease's time is what an agent has to start in.
 func quickLeases() []string {
-	return []string{"ORCH_LEASE_TTL_S=1.5", "ORCH_HEARTBEAT_S=0.3", "ORCH_POLL_S=0.2", "ORCH_REAPER_INTERVAL_S=1"}
+	return []string{"ORCH_LEASE_TTL_S=4", "ORCH_HEARTBEAT_S=0.3", "ORCH_POLL_S=0.2", "ORCH_REAPER_INTERVAL_S=1"}
 }
 
 // A landing whose data root is gone for good is gone on with by another one that serves the repository, from the head that
