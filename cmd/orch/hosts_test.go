@@ -63,9 +63,11 @@ func TestHostIsNotGivenUpByOneThatHasJustCome(t *testing.T) {
 	a := one.serve()
 	key := a.add("Do it once")
 	a.until(key, "its agent runs", func(d api.TaskDetail) bool { return len(one.beats()) > 0 && len(d.Runs) > 0 && d.Runs[0].Pid != nil })
-	db.exec(`update roots set seen_at = seen_at - interval '1 day'`) // as if nobody had been able to say anything for a day
 	cable.set(true)
+	db.exec(`update roots set seen_at = seen_at - interval '1 day'`) // as if nobody had been able to say anything for a day
+	db.exec(`update workers set heartbeat_at = heartbeat_at - interval '1 day'`)
 	b := two.serve()
+	db.becomes("1", `select count(*) from jobs where state = 'queued' and run_id is not null`) // its worker was silent for too long
 	before := len(one.beats())
 	ticks := map[time.Time]bool{}
 	eventually(t, "some looks and some beats more", func(ctx context.Context) bool {
@@ -74,6 +76,10 @@ func TestHostIsNotGivenUpByOneThatHasJustCome(t *testing.T) {
 		}
 		return len(ticks) > 3 && len(one.beats()) > before+10
 	})
+	if got := db.value(`select count(*) from roots r join workers w on w.root_id = r.id
+		where greatest(seen_at, heartbeat_at) < clock_timestamp() - interval '12 hours'`); got != "1" {
+		t.Errorf("%s hosts haven't been seen for a day, want the first", got)
+	}
 	cable.set(false)
 	one.write("go-one", "")
 	one.write("go-two", "")
