@@ -83,6 +83,9 @@
 // the attempt is given back and the run stays, for whoever can follow it; or the attempt is spent and the run let go of,
 // and then Within uses up the run's result in the same transaction, or the next grant would spend a second attempt for it.
 //
+// A worker may die with thousands of jobs: those without a run, a cancel or a crash loop are given back together with TakeMany,
+// under the same fence for each, what is left by Take.
+//
 // A death of the worker is counted (recoveries) when no run lives under the job: new output and five healthy minutes make
 // it naught again, and after five in a row the job fails as a crash loop. So is work that was cut short together with its
 // container or machine (RecoverTx). While a run lives nothing is counted, however often orch is restarted.

@@ -119,18 +119,21 @@ func (r *Reaper) consumeTx(ctx context.Context, tx pgx.Tx, f found) error {
 	}
 }
 
-// tellTx counts and tells of a reap in its transaction. The rows that all reaps share are the last to be locked.
-func (r *Reaper) tellTx(ctx context.Context, tx pgx.Tx, reaped Reaped) error {
+// tellTx counts and tells of reaps in their transaction. The rows that all reaps share are the last to be locked.
+func (r *Reaper) tellTx(ctx context.Context, tx pgx.Tx, all ...Reaped) error {
 	if r.cfg.OnReapTx != nil {
-		if err := r.cfg.OnReapTx(ctx, tx, reaped); err != nil {
-			return fmt.Errorf("tell of reaped job: %w", err)
+		for _, reaped := range all {
+			if err := r.cfg.OnReapTx(ctx, tx, reaped); err != nil {
+				return fmt.Errorf("tell of reaped job: %w", err)
+			}
 		}
 	}
-	if err := tally.AddCounterTx(ctx, tx, CounterReaped, 1); err != nil {
+	if err := tally.AddCounterTx(ctx, tx, CounterReaped, int64(len(all))); err != nil {
 		return err
 	}
+	last := all[len(all)-1]
 	return tally.SetLatestTx(ctx, tx, LatestReaped, latest{
-		JobID: reaped.JobID, RunID: reaped.RunID, Kind: reaped.Kind, Agent: orNil(reaped.Agent), Outcome: reaped.Outcome, Reason: reaped.Reason,
+		JobID: last.JobID, RunID: last.RunID, Kind: last.Kind, Agent: orNil(last.Agent), Outcome: last.Outcome, Reason: last.Reason,
 	})
 }
 
@@ -151,8 +154,33 @@ func orNil(s string) *string {
 	return &s
 }
 
-// describe says whose job it is. That its task can't be named keeps nothing.
+// describe says whose job it is.
 func (r *Reaper) describe(ctx context.Context, f found, v Verdict) Reaped {
+	reaped := reapedOf(f, v)
+	if f.TaskID != nil {
+		r.named(ctx, []int64{*f.TaskID}, func(subjects map[int64]Subject) { reaped.name(subjects[*f.TaskID]) })
+	}
+	return reaped
+}
+
+// named asks what people know tasks by. That it can't be said keeps nothing.
+func (r *Reaper) named(ctx context.Context, tasks []int64, with func(map[int64]Subject)) {
+	if r.cfg.Describe == nil || len(tasks) == 0 {
+		return
+	}
+	if subjects, err := r.cfg.Describe(ctx, tasks); err == nil {
+		with(subjects)
+	}
+}
+
+// name adds what the task is known by, if that is.
+func (p *Reaped) name(s Subject) {
+	if s != (Subject{}) {
+		p.Task, p.Repo, p.Branch = s.Task, s.Repo, s.Branch
+	}
+}
+
+func reapedOf(f found, v Verdict) Reaped {
 	reaped := Reaped{
 		JobID: f.ID, Epoch: f.Epoch, Kind: f.Kind, Repo: f.Repo, Agent: f.Agent, Reason: string(v.Reason), RunID: f.RunID,
 	}
@@ -161,16 +189,6 @@ func (r *Reaper) describe(ctx context.Context, f found, v Verdict) Reaped {
 	}
 	if f.PID != nil {
 		reaped.PID = *f.PID
-	}
-	if f.TaskID == nil || r.cfg.Describe == nil {
-		return reaped
-	}
-	subjects, err := r.cfg.Describe(ctx, []int64{*f.TaskID})
-	if err != nil {
-		return reaped
-	}
-	if s, ok := subjects[*f.TaskID]; ok {
-		reaped.Task, reaped.Repo, reaped.Branch = s.Task, s.Repo, s.Branch
 	}
 	return reaped
 }

@@ -45,6 +45,11 @@
 // Every write is conditional on running, worker, epoch and run as they were seen, and on lease or phase where those were
 // the evidence. No row means that somebody was first, which is fine.
 //
+// What a dead worker held without a run is given on by the page, each row under the same condition: a worker that dies with
+// thousands of jobs holds up the first claim after a start for a moment, not for minutes. Each is counted, told and logged for
+// itself (FR-4.2). Those under a run, to be cancelled, about to be a crash loop, locked, or in whose company something failed,
+// go one by one.
+//
 // Recoveries count deaths of workers under a job without a run, or whose run has ended: five, then it fails with crash_loop. They don't
 // count while a run lives.
 //

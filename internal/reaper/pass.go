@@ -60,13 +60,19 @@ func (r *Reaper) walk(ctx context.Context, beat func(), look func(ctx context.Co
 // first is the part of FirstTick.
 func (r *Reaper) first(ctx context.Context, beat func()) error {
 	gone, holder := map[uuid.UUID]bool{}, once(r.holder)
+	dead := func(s queue.Seen) bool {
+		if r.cfg.Off && s.Worker.RootID != r.cfg.RootID || holder(s.Worker) != process.Dead {
+			return false
+		}
+		gone[s.Worker.ID] = true
+		return true
+	}
 	err := r.walk(ctx, beat, func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) error {
-		for _, s := range jobs {
+		for _, s := range r.takeMany(ctx, jobs, beat, dead) {
 			each(s, func() error {
-				if r.cfg.Off && s.Worker.RootID != r.cfg.RootID || holder(s.Worker) != process.Dead {
+				if !dead(s) {
 					return nil
 				}
-				gone[s.Worker.ID] = true
 				life := RunNone
 				switch {
 				case s.RunFinished:
@@ -153,6 +159,7 @@ func (r *Reaper) jobs(ctx context.Context) (slow []func() error, err error) {
 		return verdict
 	})
 	err = r.walk(ctx, r.cfg.Beat, func(ctx context.Context, jobs []queue.Seen, each func(queue.Seen, func() error)) error {
+		jobs = r.takeMany(ctx, jobs, r.cfg.Beat, func(s queue.Seen) bool { return holder(s.Worker) == process.Dead })
 		sights, unseen := r.seem(ctx, runsOf(jobs))
 		for _, s := range jobs {
 			each(s, func() error {

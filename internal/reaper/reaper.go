@@ -28,6 +28,9 @@ type Queue interface {
 	RunningOfBoot(ctx context.Context, boot, namespace string) ([]queue.Worker, error)
 	NoteGone(ctx context.Context, worker uuid.UUID) error
 	Take(ctx context.Context, s queue.Seen, t queue.Taking) (*queue.Job, error)
+	TakeMany(
+		ctx context.Context, seen []queue.Seen, within func(ctx context.Context, tx pgx.Tx, taken []queue.Seen) error,
+	) (taken, left []queue.Seen, err error)
 }
 
 // Runs is what it asks and does about runs of its data root; *agent.Runs has it.
