@@ -30,8 +30,9 @@ type Seen struct {
 	Expired       bool   // the lease has run out
 	RunFinished   bool   // the end of the run that pins it is noted
 	Agent         string // whose run that is; empty without one
-	// Elapsed is for how long it has run since it was granted, or since the last of its runs ended: how long a living run has
-	// gone on is the run's to tell.
+	// Since is when it was granted, or the last of its runs ended, Elapsed for how long it has run since: how long a living run
+	// has gone on is the run's to tell.
+	Since   time.Time
 	Elapsed time.Duration
 }
 

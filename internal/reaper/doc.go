@@ -27,12 +27,13 @@
 // Anybody else answers unknown, and unknown decides nothing but past the ceiling, in the run's own root. The look has to say the same
 // at DeadTicks ticks in a row, two at least: a tick of alive or unknown, or one that didn't see the job, since the
 // database was away, starts the count again. Many that seem dead at once are a broken look, not a massacre: package
-// agent/verdict holds them back, and [Config.OnMassDeath] tells of it once. The ceiling of a run is above its own timeout, which its shim
-// keeps, and of a run of this boot both the database's clock and the boot clock must say that it is past. What is released keeps
+// agent/verdict holds them back, and [Config.OnMassDeath] tells of it once. The ceiling of a run is above its own timeout, which
+// its shim keeps. Whether anything of this boot is past its ceiling, run or handler, both the database's clock and the boot clock
+// must say: that since the run was intended, or since this reaper first saw the handler in what it does. What is released keeps
 // its run: the job is pinned to the run's root, whose handler goes on with it, so that a monitor that dies again and again costs
 // a living agent nothing, neither attempts nor recoveries.
 //
-// Counts are kept in memory by job, epoch, run and kind of evidence. A restart forgets them, which only delays.
+// Counts are kept in memory by job, epoch, run and kind of evidence, and first sights by job and epoch. A restart forgets them, which only delays.
 //
 // # One finalising path
 //

@@ -150,6 +150,7 @@ type found struct {
 
 // jobs is the pass over running jobs. What takes time it leaves for later.
 func (r *Reaper) jobs(ctx context.Context) (slow []func() error, err error) {
+	r.whole = false
 	ceiling, gone := r.maxRunning(ctx), r.namespaces()
 	holder := once(func(w queue.Worker) process.Verdict {
 		verdict := r.holder(w)
@@ -177,6 +178,7 @@ func (r *Reaper) jobs(ctx context.Context) (slow []func() error, err error) {
 		}
 		return unseen
 	})
+	r.whole = !db.Unreachable(err) && ctx.Err() == nil
 	return slow, err
 }
 
@@ -261,14 +263,15 @@ func lifeOf(s agent.Sight) Life {
 // evidence is what Judge is asked.
 func (r *Reaper) evidence(f found, worker process.Verdict, ceiling time.Duration) Evidence {
 	e := Evidence{
-		Worker: worker, Expired: f.Expired || f.WorkerStopped, Run: f.life, Elapsed: f.Elapsed, Ceiling: ceiling,
+		Worker: worker, Expired: f.Expired || f.WorkerStopped, Run: f.life, Ceiling: ceiling,
 		Following: f.Phase != nil && *f.Phase == phaseFollowing, Own: r.own(f),
 	}
 	e.Here = e.Own && f.life != RunNone && !f.sight.Foreign
 	switch f.life {
 	case RunNone:
+		e.Elapsed = r.ages.atMost(f.Seen)
 	case RunFinished:
-		e.Following = e.Following && !f.sight.Consumed()
+		e.Elapsed, e.Following = r.ages.atMost(f.Seen), e.Following && !f.sight.Consumed()
 	default:
 		e.Elapsed, e.Following = f.sight.RunningFor, false
 		if f.sight.Timeout > 0 && ceiling > 0 {

@@ -90,7 +90,9 @@ type Config struct {
 	Counted func(n int)
 	// OnTick is called by Run before each tick, outside of all guards, for tests that have the daemon die there.
 	OnTick func()
-	Logger *slog.Logger // nil = silent
+	// BootClock is CLOCK_BOOTTIME in nanoseconds; nil: the machine's.
+	BootClock func() int64
+	Logger    *slog.Logger // nil = silent
 }
 
 // Snapshot is how the reaper is.
@@ -110,6 +112,8 @@ type Reaper struct {
 	cfg      Config
 	log      *slog.Logger
 	suspects suspects
+	ages     *ages
+	whole    bool // the tick under way has looked at all running jobs
 
 	ticking sync.Mutex
 
@@ -150,7 +154,10 @@ func New(cfg Config) *Reaper {
 	if cfg.OnTick == nil {
 		cfg.OnTick = func() {}
 	}
-	return &Reaper{cfg: cfg, log: cfg.Logger, codes: map[string]string{}}
+	if cfg.BootClock == nil {
+		cfg.BootClock = process.BootClock
+	}
+	return &Reaper{cfg: cfg, log: cfg.Logger, codes: map[string]string{}, ages: newAges(cfg.BootClock)}
 }
 
 // The parts of a tick. Each has an error of its own.
@@ -242,6 +249,7 @@ func (r *Reaper) Tick(ctx context.Context) error {
 		r.cfg.Beat()
 	}
 	r.suspects.tick()
+	r.ages.tick(r.whole)
 	r.mu.Lock()
 	r.lastRun = time.Now()
 	if r.codes[partJobs] == "" { // what the first tick left is the first thing that a tick does

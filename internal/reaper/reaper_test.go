@@ -112,11 +112,13 @@ func TestHandlerThatIsStuckAfterItsRunIsFoundByTheCeiling(t *testing.T) {
 	j.letGo()
 	r := w.reaper()
 	w.tick(r, 1)
-	w.exec(`update jobs set phase = 'gates', started_at = started_at - interval '3 hours'`)
-	w.exec(`update runs set finished_at = finished_at - interval '59 minutes'`)
+	w.exec(`update jobs set phase = 'gates', started_at = started_at - interval '5 hours'`)
+	w.exec(`update runs set finished_at = finished_at - interval '3 hours'`)
+	w.tick(r, 1)
+	w.pass(59 * time.Minute)
 	w.tick(r, 5)
 	w.jobIs(j.id, "running attempt 1 recoveries 0 pinned")
-	w.exec(`update runs set finished_at = finished_at - interval '2 minutes'`)
+	w.pass(2 * time.Minute)
 	w.tick(r, 1)
 	w.jobIs(j.id, "queued attempt 0 recoveries 1 pinned")
 	w.reapedAre("ceiling queued")
@@ -402,20 +404,6 @@ func TestLivingRunOfAnotherRootPastTheCeilingIsLeft(t *testing.T) {
 	w.tick(w.reaper(func(c *reaper.Config) { c.RootID = w.otherRoot(); c.Recover = nil }), 5)
 	w.jobIs(j.id, "running attempt 1 recoveries 0 pinned")
 	j.agentIs(process.Alive)
-}
-
-func TestHandlerThatIsStuckWithoutARunIsFoundByTheCeiling(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	id := w.plain(w.worker()).Job().ID
-	r := w.reaper()
-	w.exec(`update jobs set started_at = started_at - interval '59 minutes'`)
-	w.tick(r, 3)
-	w.jobIs(id, "running attempt 1 recoveries 0")
-	w.exec(`update jobs set started_at = started_at - interval '2 minutes'`)
-	w.tick(r, 1)
-	w.jobIs(id, "queued attempt 1 recoveries 0")
-	w.reapedAre("ceiling queued")
 }
 
 func TestRunsOfAPidNamespaceThatIsGoneAreInterruptedWithoutAnAttempt(t *testing.T) {

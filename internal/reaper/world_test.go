@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,6 +54,8 @@ type world struct {
 	root  uuid.UUID
 	dir   string // of the runs
 	log   *lines
+
+	passed atomic.Int64 // that the boot clock of its reapers is ahead
 
 	mu     sync.Mutex
 	reaped []reaper.Reaped
@@ -169,14 +172,17 @@ func (w *world) reaper(configure ...func(*reaper.Config)) *reaper.Reaper {
 	cfg := reaper.Config{
 		Queue: jobs{w.queue, look.NewStore(w.pool)}, Runs: w.runs, Self: w.self, RootID: w.root, Fresh: time.Minute, Recover: w.runs.Recover,
 		Describe: w.describe, OnReapTx: w.keep,
-		Ceiling: func(context.Context) time.Duration { return time.Hour },
-		Logger:  slog.New(slog.NewJSONHandler(w.log, nil)),
+		Ceiling:   func(context.Context) time.Duration { return time.Hour },
+		BootClock: func() int64 { return process.BootClock() + w.passed.Load() }, Logger: slog.New(slog.NewJSONHandler(w.log, nil)),
 	}
 	for _, change := range configure {
 		change(&cfg)
 	}
 	return reaper.New(cfg)
 }
+
+// pass lets time go by, by the boot clock.
+func (w *world) pass(d time.Duration) { w.passed.Add(int64(d)) }
 
 func (w *world) keep(_ context.Context, _ pgx.Tx, r reaper.Reaped) error {
 	w.mu.Lock()

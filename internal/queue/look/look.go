@@ -25,15 +25,15 @@ type seenJob struct {
 	queue.Job
 	Expired, RunFinished bool
 	Agent                string
-	ElapsedS             float64
+	Since, LookedAt      time.Time
 }
 
 const seenSQL = `
 select ` + statement.JobColumns + `, lease_expires_at < clock_timestamp() as expired,
 	exists (select from runs r where r.id = run_id and r.state = 'finished') as run_finished,
 	coalesce((select agent from runs r where r.id = run_id), '') as agent,
-	coalesce(extract(epoch from clock_timestamp() - greatest(started_at,
-		(select max(r.finished_at) from runs r where r.job_id = jobs.id))), 0)::float8 as elapsed_s
+	coalesce(greatest(started_at, (select max(r.finished_at) from runs r where r.job_id = jobs.id)), clock_timestamp()) as since,
+	clock_timestamp() as looked_at
 from jobs where state = 'running'`
 
 // RunningPage lists running jobs with ids above after, in the order of the ids, at most limit of them: whoever looks at all
@@ -80,7 +80,7 @@ func (s *Store) seen(ctx context.Context, rows []seenJob) ([]queue.Seen, error) 
 		holder := workers[*r.WorkerID]
 		seen = append(seen, queue.Seen{
 			Job: r.Job, Worker: holder.Worker, WorkerStopped: holder.Stopped, Expired: r.Expired, RunFinished: r.RunFinished, Agent: r.Agent,
-			Elapsed: time.Duration(r.ElapsedS * float64(time.Second)),
+			Since: r.Since, Elapsed: r.LookedAt.Sub(r.Since),
 		})
 	}
 	return seen, nil
