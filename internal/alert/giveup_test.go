@@ -60,10 +60,10 @@ func TestAlertsOfAChannelThatIsGoneHaveAnEnd(t *testing.T) {
 	if strings.Count(log, "alerts given up") != 1 || !strings.Contains(log, "alerts=2") || strings.Count(log, "task=app-1") != 1 || strings.Contains(log, "task=app-3") {
 		t.Error(log)
 	}
-	counts, err := overview.NewReader(b.pool).Counts(t.Context())
+	census, err := overview.NewReader(b.pool).Census(t.Context())
 	b.no(err)
-	if counts[queue.StateCancelled] != 2 || counts[queue.StateQueued] != 1 {
-		t.Errorf("%+v", counts)
+	if census.Counts[queue.StateCancelled] != 2 || census.Counts[queue.StateQueued] != 1 {
+		t.Errorf("%+v", census.Counts)
 	}
 }
 

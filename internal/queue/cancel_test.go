@@ -33,9 +33,9 @@ func TestCancel(t *testing.T) {
 	job, err = b.q.Cancel(t.Context(), done.Job().ID)
 	b.no(err)
 	equal(t, "an ended one", job.State, queue.StateSucceeded)
-	counts, err := overview.NewReader(b.pool).Counts(t.Context())
+	census, err := overview.NewReader(b.pool).Census(t.Context())
 	b.no(err)
-	equal(t, "total", counts[queue.StateCancelled], 1)
+	equal(t, "total", census.Counts[queue.StateCancelled], 1)
 }
 
 func TestRequeue(t *testing.T) {

@@ -80,9 +80,9 @@ func TestConcurrencyKeyNeverTwice(t *testing.T) {
 		if r.problem != "" {
 			rt.Fatal(r.problem)
 		}
-		counts, err := overview.NewReader(b.pool).Depth(t.Context())
-		if err != nil || len(counts) != 0 {
-			rt.Fatalf("left: %+v, %v", counts, err)
+		census, err := overview.NewReader(b.pool).Census(t.Context())
+		if err != nil || len(census.Depth) != 0 {
+			rt.Fatalf("left: %+v, %v", census.Depth, err)
 		}
 	})
 }

@@ -80,9 +80,9 @@ func TestUnsureEndIsResolvedByTheNextTx(t *testing.T) {
 			}
 			equal(t, "outcome", lease.Outcome(), c.want)
 			b.state(lease.Job().ID, queue.State(c.want))
-			counts, err := overview.NewReader(b.pool).Counts(t.Context())
+			census, err := overview.NewReader(b.pool).Census(t.Context())
 			b.no(err)
-			equal(t, "ends", counts[queue.StateSucceeded]+counts[queue.StateFailed], 1)
+			equal(t, "ends", census.Counts[queue.StateSucceeded]+census.Counts[queue.StateFailed], 1)
 		})
 	}
 }

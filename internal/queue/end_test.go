@@ -168,20 +168,20 @@ func TestTotalsAreWrittenWithTheTransition(t *testing.T) {
 	b.no(err)
 	b.enqueue(queue.Insert{Kind: "unhandled"})
 	b.running(queue.Insert{})
-	counts, err := overview.NewReader(b.pool).Counts(t.Context())
+	census, err := overview.NewReader(b.pool).Census(t.Context())
 	b.no(err)
 	for state, want := range map[queue.State]int64{
 		queue.StateQueued: 1, queue.StateRunning: 1, queue.StateSucceeded: 20, queue.StateFailed: 1, queue.StateCancelled: 1,
 	} {
-		equal(t, string(state), counts[state], want)
+		equal(t, string(state), census.Counts[state], want)
 	}
 	var shards int
 	b.no(b.pool.QueryRow(t.Context(), `select count(*) from job_totals where state = 'succeeded'`).Scan(&shards))
 	equal(t, "shards", shards, 16)
 	b.exec(`truncate jobs`) // a prune
-	counts, err = overview.NewReader(b.pool).Counts(t.Context())
+	census, err = overview.NewReader(b.pool).Census(t.Context())
 	b.no(err)
-	equal(t, "totals outlive the rows", counts[queue.StateSucceeded], 20)
+	equal(t, "totals outlive the rows", census.Counts[queue.StateSucceeded], 20)
 }
 
 func TestBackoffIsExponentialJitteredAndCapped(t *testing.T) {

@@ -29,8 +29,8 @@ func TestFulfilEndsOnlyWhatWaits(t *testing.T) {
 	b.state(queued, queue.StateSucceeded)
 	equal(t, "again", fulfil(queued), false)
 	equal(t, "none", fulfil(999), false)
-	counts, err := overview.NewReader(b.pool).Counts(t.Context())
+	census, err := overview.NewReader(b.pool).Census(t.Context())
 	b.no(err)
-	equal(t, "total", counts[queue.StateSucceeded], 1)
+	equal(t, "total", census.Counts[queue.StateSucceeded], 1)
 	equal(t, "its key is free", b.enqueue(queue.Insert{DedupeKey: "k"}) > queued, true)
 }

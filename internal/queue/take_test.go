@@ -194,9 +194,9 @@ func TestLastAttemptFailsTogetherWithAllThatFollows(t *testing.T) {
 	equal(t, "woken lane", next().Payload, "lane")
 	b.take(s, taking)
 	equal(t, "once", counts(), "reaped 1, told process_dead gone 1 consumed 1")
-	totals, err := overview.NewReader(b.pool).Counts(t.Context())
+	census, err := overview.NewReader(b.pool).Census(t.Context())
 	b.no(err)
-	equal(t, "total", totals[queue.StateFailed], 1)
+	equal(t, "total", census.Counts[queue.StateFailed], 1)
 }
 
 // Whoever wanted the job cancelled gets that, whatever attempts are left; a job whose run may live waits for its root.

@@ -82,9 +82,9 @@ func (b *busy) ended() {
 	b.t.Helper()
 	b.idle()
 	judge(b.t, b.pool)
-	counts, err := overview.NewReader(b.pool).Counts(b.t.Context())
+	census, err := overview.NewReader(b.pool).Census(b.t.Context())
 	b.no(err)
-	equal(b.t, "failed", counts[queue.StateFailed], 0)
+	equal(b.t, "failed", census.Counts[queue.StateFailed], 0)
 	// The worker is still there.
 	b.until(b.add(queue.Insert{Kind: "k"}), queue.StateSucceeded)
 	b.t.Log(tally(b.t, b.pool))
@@ -93,8 +93,8 @@ func (b *busy) ended() {
 func (b *busy) idle() {
 	b.t.Helper()
 	queuetest.Until(b.t, "all jobs ended", func() bool {
-		counts, err := overview.NewReader(b.pool).Counts(b.t.Context())
-		return err == nil && counts[queue.StateQueued]+counts[queue.StateRunning] == 0
+		census, err := overview.NewReader(b.pool).Census(b.t.Context())
+		return err == nil && census.Counts[queue.StateQueued]+census.Counts[queue.StateRunning] == 0
 	})
 }
 

@@ -93,9 +93,9 @@ func TestTwoWorkersNeverRunOneRowTwice(t *testing.T) {
 		benchOn(t, pool, pool, hs, func(b *bench) { b.cfg.Lanes["lane"] = 8; b.cfg.Poll = 20 * time.Millisecond }).start()
 	}
 	queuetest.Until(t, "all ended", func() bool {
-		counts, err := overview.NewReader(b.pool).Counts(t.Context())
+		census, err := overview.NewReader(b.pool).Census(t.Context())
 		b.no(err)
-		return counts[queue.StateSucceeded] == jobs
+		return census.Counts[queue.StateSucceeded] == jobs
 	})
 	judge(t, pool)
 	var grants int

@@ -129,9 +129,9 @@ func TestCompletionWhoseAnswerIsLostIsCountedOnce(t *testing.T) {
 	equal(t, "counted", b.w.Stats().Succeeded, 0)
 	proxy.Set(queuetest.Pass, "")
 	b.stats(worker.Stats{Claimed: 1, Succeeded: 1})
-	counts, err := overview.NewReader(b.pool).Counts(t.Context())
+	census, err := overview.NewReader(b.pool).Census(t.Context())
 	b.no(err)
-	equal(t, "total", counts[queue.StateSucceeded], 1)
+	equal(t, "total", census.Counts[queue.StateSucceeded], 1)
 }
 
 func TestStopDoesntWaitForADatabaseThatDoesntComeBack(t *testing.T) {

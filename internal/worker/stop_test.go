@@ -214,9 +214,9 @@ func TestBeginIsAtomicWithTheStop(t *testing.T) {
 		stats := once.w.Stats()
 		equal(t, "given back", stats.Released, stats.Claimed)
 	}
-	counts, err := overview.NewReader(b.pool).Counts(t.Context())
+	census, err := overview.NewReader(b.pool).Census(t.Context())
 	b.no(err)
-	equal(t, "queued", counts[queue.StateQueued], 20)
+	equal(t, "queued", census.Counts[queue.StateQueued], 20)
 }
 
 // Workers that start and stop while jobs come: each job runs, none twice at a time, none is left behind.
@@ -256,11 +256,11 @@ func TestWorkersThatStartAndStopLeaveNothingBehind(t *testing.T) {
 	last := benchOn(t, pool, pool, handlers{"k": handler}).start()
 	queuetest.Until(t, "all done", func() bool {
 		last.w.Wake("")
-		counts, err := overview.NewReader(b.pool).Counts(t.Context())
+		census, err := overview.NewReader(b.pool).Census(t.Context())
 		b.no(err)
-		return counts[queue.StateSucceeded] == jobs
+		return census.Counts[queue.StateSucceeded] == jobs
 	})
-	counts, err := overview.NewReader(b.pool).Counts(t.Context())
+	census, err := overview.NewReader(b.pool).Census(t.Context())
 	b.no(err)
-	equal(t, "left", counts[queue.StateQueued]+counts[queue.StateRunning]+counts[queue.StateFailed], 0)
+	equal(t, "left", census.Counts[queue.StateQueued]+census.Counts[queue.StateRunning]+census.Counts[queue.StateFailed], 0)
 }

@@ -121,15 +121,3 @@ func sorted[K comparable](depth map[K]*Depth) []Depth {
 	slices.SortFunc(all, func(a, b Depth) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Lane, b.Lane)) })
 	return all
 }
-
-// Depth is that of a census.
-func (r *Reader) Depth(ctx context.Context) ([]Depth, error) {
-	census, err := r.Census(ctx)
-	return census.Depth, err
-}
-
-// Counts are those of a census.
-func (r *Reader) Counts(ctx context.Context) (map[queue.State]int64, error) {
-	census, err := r.Census(ctx)
-	return census.Counts, err
-}

@@ -81,11 +81,11 @@ func TestDepth(t *testing.T) {
 	b.Enqueue(queue.Insert{PinnedRoot: uuid.New()})
 	b.Enqueue(queue.Insert{RunAt: time.Now().Add(time.Hour)})
 	b.Exec(`update jobs set state = 'succeeded', finished_at = now(), worker_id = null, lease_expires_at = null where id = $1`, b.Enqueue(queue.Insert{}))
-	depth, err := b.reader.Depth(t.Context())
+	census, err := b.reader.Census(t.Context())
 	b.No(err)
-	queuetest.Equal(t, "rows", len(depth), 2)
-	queuetest.Equal(t, "other", depth[0], overview.Depth{Kind: "other", Lane: "lane", Running: 1, Failed: 1})
-	work := depth[1]
+	queuetest.Equal(t, "rows", len(census.Depth), 2)
+	queuetest.Equal(t, "other", census.Depth[0], overview.Depth{Kind: "other", Lane: "lane", Running: 1, Failed: 1})
+	work := census.Depth[1]
 	queuetest.Within(t, "oldest", *work.OldestQueued, 59*time.Minute, 61*time.Minute)
 	work.OldestQueued = nil
 	queuetest.Equal(t, "work", work, overview.Depth{Kind: "work", Lane: "lane", Queued: 3})

@@ -118,9 +118,9 @@ func TestPruneDeletesOnlyOldSucceededAndCancelledJobs(t *testing.T) {
 	equal(t, "left", b.text(kinds), "cancelled 6 days 3, failed 6 days 3, failed 8 days 25, queued 1, running 1, succeeded 6 days 3")
 	equal(t, "progress after every batch", steps(), "10 20 30 40 50 50")
 	equal(t, "log", strings.Contains(log.String(), "deleted=50"), true)
-	counts, err := overview.NewReader(b.pool).Counts(t.Context())
+	census, err := overview.NewReader(b.pool).Census(t.Context())
 	b.no(err)
-	equal(t, "total", counts[queue.StateSucceeded], 25)
+	equal(t, "total", census.Counts[queue.StateSucceeded], 25)
 }
 
 // Shorter than one batch, and with nothing to delete, it still says so.
