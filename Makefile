@@ -19,9 +19,12 @@ demo: ## watch a scripted agent's change go through its gate and land, on a repo
 	@$(MAKE) --no-print-directory build
 	@bin/orch demo
 
+# In the order of their start: packages that take long aren't left for the end, where one would run alone.
+FIRST := ./cmd/orch ./internal/agent/... ./internal/app ./internal/merge ./internal/worker ./internal/queue
+
 test: ## run every test with the race detector, in random order
 	@scripts/setup
-	PATH="$${ORCH_POSTGRES_BIN:+$$ORCH_POSTGRES_BIN:}$$PATH" GORACE="atexit_sleep_ms=0 $${GORACE:-}" go test -race -shuffle=on -parallel=4 -timeout=20m ./...
+	PATH="$${ORCH_POSTGRES_BIN:+$$ORCH_POSTGRES_BIN:}$$PATH" GORACE="atexit_sleep_ms=0 $${GORACE:-}" go test -race -shuffle=on -parallel=4 -timeout=20m $(FIRST) ./...
 
 lint: ## run the linters
 	$(LINT) run ./...
