@@ -3,6 +3,7 @@ package merge
 import (
 	"testing"
 
+	"orch/internal/git"
 	"orch/internal/testgit"
 )
 
@@ -40,5 +41,31 @@ func TestWorkThatChangesNothingIsNotLanded(t *testing.T) {
 			}
 			w.clean()
 		})
+	}
+}
+
+// A person lands what was made ready, a merge commit whose parent the branch is: its work is upstream.
+func TestMergedByAPersonIsUpstream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	w.land = false
+	published := &publishing{Forge: w.forge, w: w, commits: map[string]string{}}
+	w.forge = published
+	task := w.add(map[string]string{"a": "a"})
+	w.push(map[string]string{"theirs": "t"})
+	cfg := w.config()
+	cfg.Catalog = withMethod{w, string(git.Merge)}
+	h, err := NewHandler(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.drain(h)
+	ready := published.commits["refs/heads/orch/"+w.key(task)]
+	w.repo.Git("update-ref", "refs/heads/main", ready)
+	w.enqueue(task)
+	w.drain(h)
+	if got := w.state(task) + " " + w.text(`select kind from task_events where task_id = $1 order by id desc limit 1`, task) +
+		" " + w.text(`select coalesce(landed_commit, '') from tasks where id = $1`, task); got != "done upstream "+ready {
+		t.Errorf("task, event and commit are %s, want %s", got, ready)
 	}
 }

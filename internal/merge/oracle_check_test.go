@@ -106,8 +106,8 @@ func (o *oracle) checkHistory() {
 		if b.added == "" {
 			continue
 		}
-		head := o.text(`select head_sha from merge_attempts where task_id = $1 order by id desc limit 1`, b.task)
-		upstream := o.text(`select count(*) from task_events where task_id = $1 and kind = 'upstream'`, b.task) == "1"
+		head := o.lastHead(b)
+		upstream := o.text(`select count(*) from task_events where task_id = $1 and kind in ('upstream', 'nothing')`, b.task) == "1"
 		switch _, err := o.repo.Try("merge-base", "--is-ancestor", b.added, "main"); {
 		case head == b.added && !upstream, err == nil:
 			due[b.late] = 1
@@ -125,6 +125,11 @@ func (o *oracle) checkHistory() {
 	if len(came) > 0 {
 		o.t.Errorf("main has %v, which nobody landed", came)
 	}
+}
+
+// lastHead is the commit of a branch that its landing looked at last.
+func (o *oracle) lastHead(b *branch) string {
+	return o.text(`select head_sha from merge_attempts where task_id = $1 order by id desc limit 1`, b.task)
 }
 
 // peopleMoves are the commits to which people moved main.
@@ -146,6 +151,7 @@ func (o *oracle) checkTask(b *branch) {
 	state := o.state(b.task)
 	switch {
 	case state == "done" && len(ends) == 1 && (ends[0] == "landed" || ends[0] == "upstream"):
+	case state == "done" && slices.Equal(ends, []string{"nothing"}) && len(b.files) == 0 && (b.added == "" || o.lastHead(b) != b.added):
 	case state == "cancelled" && (len(ends) == 0 || slices.Equal(ends, []string{"returned"})):
 	case state == "active" && slices.Equal(ends, []string{"returned"}):
 		o.checkReturn(b)

@@ -217,7 +217,7 @@ func (d *drive) already(ctx context.Context, site *build.Site, head, commit stri
 	next := d.attempt
 	next.Step, next.LastError = attempt.StepFinalised, ""
 	landed := Landed{Commit: commit, Target: next.Target, Upstream: true}
-	if commit == site.Base && commit != head {
+	if commit == site.Base { // as which the target has what isn't in its history
 		changes, err := site.Changes(ctx, head)
 		if err != nil {
 			return err

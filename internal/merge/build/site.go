@@ -128,9 +128,13 @@ func (s *Site) Contains(ctx context.Context, head string) (bool, error) {
 	return contained, nil
 }
 
-// Changes says whether head changes anything since it left the target: a branch may have nothing but empty commits, or such as
-// take each other back.
+// Changes says whether head has changed anything since it left the target: a branch may have nothing but empty commits, or such
+// as take each other back. What the target has in its history has changed it.
 func (s *Site) Changes(ctx context.Context, head string) (bool, error) {
+	landed, err := s.Upstream(ctx, head)
+	if err != nil || landed != "" {
+		return true, err
+	}
 	paths, err := s.mirror.ChangedPaths(ctx, s.Base, head)
 	if err != nil {
 		return false, problem.Of(problem.Mirror, err)
