@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -98,4 +99,17 @@ func TestFullDiskCountsNothing(t *testing.T) {
 	w.exec(`update jobs set run_at = now() where task_id = $1`, task)
 	w.drain(h)
 	w.landedOnce(task, "a")
+}
+
+// Whoever is to make a target branch again has to know which one, and where.
+func TestTargetThatIsGoneIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	task := w.add(map[string]string{"a": "a"})
+	w.repo.Git("update-ref", "-d", "refs/heads/main")
+	w.drain(w.handler(nil))
+	told := w.text(`select error from jobs where kind = 'merge'`)
+	if w.lastError(task) != problem.NoBase || !strings.Contains(told, "branch main in "+w.repo.Dir) {
+		t.Errorf("%s: people are told %q", w.lastError(task), told)
+	}
 }

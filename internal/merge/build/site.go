@@ -31,7 +31,7 @@ func (b Builder) Site(ctx context.Context, repo forge.Repo, target string) (*Sit
 	}
 	base, err := m.Base(ctx, target)
 	if err != nil {
-		return nil, missing(problem.NoBase, err)
+		return nil, missing(problem.NoBase, fmt.Errorf("find branch %s in %s: %w", target, repo.Location, err))
 	}
 	return &Site{Base: base, target: target, mirror: m, committer: b.Committer}, nil
 }

@@ -56,7 +56,7 @@ func (e *StepError) Unwrap() error { return e.Err }
 func (e *StepError) Reason() string {
 	var named *forge.ProblemError
 	if errors.As(e.Err, &named) && named.Hint != "" {
-		return named.Message + ": " + named.Hint
+		return named.Message + "; " + named.Hint
 	}
 	return e.Err.Error()
 }
