@@ -3,6 +3,7 @@ package app
 import (
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/lmittmann/tint"
 	"golang.org/x/term"
@@ -24,5 +25,13 @@ func NewLogger(w io.Writer, level slog.Level, format string) *slog.Logger {
 		colour := ok && term.IsTerminal(int(file.Fd()))
 		return slog.New(db.LogHandler(tint.NewTextHandler(w, &tint.Options{Level: level, TimeFormat: "15:04:05.000", NoColor: !colour})))
 	}
-	return slog.New(db.LogHandler(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})))
+	return slog.New(db.LogHandler(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: spelled})))
+}
+
+// spelled has JSON say durations as people do: nobody reads 600000000000 as ten minutes.
+func spelled(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().Round(time.Millisecond).String())
+	}
+	return a
 }
