@@ -26,10 +26,10 @@ func TestLandingThatWaitsForAPersonSaysSoEverywhere(t *testing.T) {
 	if task := d.Task; !task.NeedsYou || task.State != api.TaskActive || *task.WaitingFor != "checkout_dirty" || *task.ReasonCode != "checkout_dirty" {
 		t.Errorf("%+v", task)
 	}
-	const why = "a checkout of the target branch has changes that nobody committed: commit them, or put them away"
+	const why = "has main checked out with uncommitted changes: test.sh: commit or stash them"
 	for command, want := range map[string][]string{
 		"task list":        {key + "  needs you: checkout dirty"},
-		"task show " + key: {"needs you: checkout dirty", "why: " + why},
+		"task show " + key: {"needs you: checkout dirty", "why: ", why},
 		"why " + key:       {key + " is at deploy: needs you: checkout dirty", why, "The next step is yours; then it goes on by itself.", "is looked at again in"},
 		"queue":            {"0 active, 0 waiting, 1 need you", "needs you: checkout_dirty"},
 	} {

@@ -16,17 +16,19 @@ import (
 func TestTaskThatIsHeldSaysByWhat(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		kind, phase string
-		needsYou    bool
-		reason      string
+		kind, phase, told string
+		needsYou          bool
+		reason            string
 	}{
-		"nothing":              {kind: task.KindMerge},
-		"a dirty checkout":     {kind: task.KindMerge, phase: string(forge.CodeDirty), needsYou: true, reason: "a checkout of the target branch has changes that nobody committed: commit them, or put them away"},
-		"no branch":            {kind: task.KindMerge, phase: problem.NoBranch, needsYou: true, reason: "its branch isn't there"},
-		"its turn":             {kind: task.KindMerge, phase: "merge_lease"},
-		"a lock":               {kind: task.KindMerge, phase: string(forge.CodeLocked)},
-		"an agent":             {kind: task.KindStage, phase: "agent_paused:coder"},
-		"what isn't landing's": {kind: task.KindStage, phase: string(forge.CodeDirty)},
+		"nothing":                {kind: task.KindMerge},
+		"a dirty checkout":       {kind: task.KindMerge, phase: string(forge.CodeDirty), needsYou: true, reason: "a checkout of the target branch has changes that nobody committed: commit them, or put them away"},
+		"no branch":              {kind: task.KindMerge, phase: problem.NoBranch, needsYou: true, reason: "its branch isn't there"},
+		"told by the landing":    {kind: task.KindMerge, phase: string(forge.CodeDirty), told: string(forge.CodeDirty), needsYou: true, reason: "/srv/e has changes"},
+		"told of an earlier try": {kind: task.KindMerge, phase: problem.NoBranch, told: string(forge.CodeDirty), needsYou: true, reason: "its branch isn't there"},
+		"its turn":               {kind: task.KindMerge, phase: "merge_lease"},
+		"a lock":                 {kind: task.KindMerge, phase: string(forge.CodeLocked)},
+		"an agent":               {kind: task.KindStage, phase: "agent_paused:coder"},
+		"what isn't landing's":   {kind: task.KindStage, phase: string(forge.CodeDirty)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -38,7 +40,8 @@ func TestTaskThatIsHeldSaysByWhat(t *testing.T) {
 				t.Fatal(err)
 			}
 			held := taskWithJob(t, snapshot.Sources, "held")
-			_, err = pool.Exec(t.Context(), `update jobs set kind = $2, phase = nullif($3, '') where task_id = $1`, held.ID, c.kind, c.phase)
+			_, err = pool.Exec(t.Context(), `update jobs set kind = $2, phase = nullif($3, ''), error_code = nullif($4, ''), error = case when $4 <> '' then '/srv/e has changes' end
+				where task_id = $1`, held.ID, c.kind, c.phase, c.told)
 			if err == nil && c.kind == task.KindMerge {
 				_, err = pool.Exec(t.Context(), `insert into merge_attempts (repo, target, task_id, job_id, job_epoch, branch, method)
 					select 'auto', 'main', task_id, id, 0, 'b', 'rebase' from jobs where task_id = $1`, held.ID)
