@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -320,12 +321,16 @@ func (n *night) settle() {
 		where t.state not in ('done', 'blocked', 'cancelled') or j.state in ('queued', 'running') and j.kind <> 'jobs.prune'`
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
-	for end := time.Now().Add(patience); ; <-ticker.C {
+	least, end := math.MaxInt, time.Time{} // how much there is to do is chance: nothing may come to its end for too long
+	for ; ; <-ticker.C {
 		n.unhang()
 		n.unlock()
 		left := list(n, pgx.RowTo[string], open)
 		if len(left) == 0 {
 			break
+		}
+		if len(left) < least {
+			least, end = len(left), time.Now().Add(patience)
 		}
 		if time.Now().After(end) {
 			n.t.Fatalf("the night doesn't end:\n%s", strings.Join(left, "\n"))
