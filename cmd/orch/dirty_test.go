@@ -26,7 +26,7 @@ func TestLandingThatWaitsForAPersonSaysSoEverywhere(t *testing.T) {
 	if task := d.Task; !task.NeedsYou || task.State != api.TaskActive || *task.WaitingFor != "checkout_dirty" || *task.ReasonCode != "checkout_dirty" {
 		t.Errorf("%+v", task)
 	}
-	const why = "has main checked out with uncommitted changes: test.sh: commit or stash them"
+	const why = "has main checked out with uncommitted changes: test.sh; commit or stash them"
 	for command, want := range map[string][]string{
 		"task list":        {key + "  needs you: checkout dirty"},
 		"task show " + key: {"needs you: checkout dirty", "why: ", why},
