@@ -78,9 +78,9 @@ type Config struct {
 	OnReapTx func(ctx context.Context, tx pgx.Tx, r Reaped) error
 	// OnMassDeath is called once when too many runs seem dead at once to be believed.
 	OnMassDeath func(ctx context.Context, dead, all int)
-	// Recover notes the ends of runs that nobody watches, Hosts takes the tasks of dead hosts, Reclaim frees the merge leases of
-	// dead holders. Each is called once a tick; nil when it is switched off.
-	Recover, Hosts, Reclaim func(ctx context.Context) error
+	// Recover notes the ends of runs that nobody watches, Hosts takes the tasks of dead hosts. Each is called once a tick; nil
+	// when it is switched off.
+	Recover, Hosts func(ctx context.Context) error
 	// NamespaceGone says whether nothing of another pid namespace of this boot is left. Nil: nobody knows.
 	NamespaceGone func(ctx context.Context, of process.Identity) (bool, error)
 	// Deserted says whether no other process works in the data root, of whatever pid namespace. Nil: nobody knows.
@@ -168,7 +168,6 @@ const (
 	partRuns      = "runs"
 	partWorkers   = "workers"
 	partHosts     = "hosts"
-	partReclaim   = "merge_leases"
 	partMassDeath = "mass_death"
 )
 
@@ -235,8 +234,7 @@ func (r *Reaper) Tick(ctx context.Context) error {
 	}{
 		{partJobs, func(ctx context.Context) (err error) { slow, err = r.jobs(ctx); return err }},
 		{partWorkers, r.workers},
-		{partReclaim, r.cfg.Reclaim}, // after the jobs: whoever held a lease is in line again
-		{partHosts, r.cfg.Hosts},     // which wants its pace
+		{partHosts, r.cfg.Hosts}, // which wants its pace
 		{partEnds, func(ctx context.Context) error { return r.together(ctx, slow) }},
 		{partRuns, r.cfg.Recover},
 		{partMassDeath, r.massDeath},
@@ -285,7 +283,7 @@ func (r *Reaper) Snapshot() Snapshot {
 		Enabled: !r.cfg.Off, Interval: r.cfg.Interval, DeadTicks: r.cfg.DeadTicks, MaxRunning: r.ceiling, LastRun: r.lastRun,
 		Suspects: r.suspects.suspected(), MassDeath: r.opened,
 	}
-	for _, name := range []string{partJobs, partFirst, partEnds, partRuns, partWorkers, partHosts, partReclaim, partMassDeath} {
+	for _, name := range []string{partJobs, partFirst, partEnds, partRuns, partWorkers, partHosts, partMassDeath} {
 		if code := r.codes[name]; code != "" {
 			s.LastError = code
 			break
