@@ -25,6 +25,9 @@ const (
 	maxPort         = 65535
 )
 
+// leastLockTimeout leaves a third of itself, the pause between two renewals, for a database that isn't quick to answer.
+const leastLockTimeout = time.Second
+
 // Validate names every contradiction in c, joined.
 func (c *Config) Validate() error {
 	return errors.Join(c.Worker.validate(), c.Runs.validate(c.Worker), c.Disk.validate(c.Runs), c.HTTP.validate(), c.Merge.validate(),
@@ -119,7 +122,14 @@ func (d Disk) validate(r Runs) error {
 }
 
 func (m Merge) validate() error {
-	problems := []error{positive("ORCH_MERGE_LOCK_TIMEOUT_S", m.LockTimeout)}
+	var problems []error
+	if m.LockTimeout.Duration() < leastLockTimeout {
+		problems = append(problems, &ValueError{
+			Variable: "ORCH_MERGE_LOCK_TIMEOUT_S", Value: m.LockTimeout.String(),
+			Allowed: fmt.Sprintf("it must be at least %s: a landing renews its right every third of that, and has the rest for a database "+
+				"that answers late; leave it unset for the default of 300 seconds", leastLockTimeout),
+		})
+	}
 	for _, name := range m.GateRepos {
 		if !ValidName(name) {
 			problems = append(problems, &ValueError{
