@@ -321,7 +321,10 @@ func (s *shim) finish(exit process.Exit) error {
 	}
 	s.program.result(&exit)
 	if exit.Why == process.WhyExited && !s.program.succeeded() && s.toldToEnd() {
-		exit.Why = process.WhyInterrupted
+		// What orch wants of a program that has ended by itself comes too late, and changes nothing.
+		if why, ok := s.hold.StopWanted(); !ok || why == process.WhyInterrupted {
+			exit.Why = process.WhyInterrupted
+		}
 	}
 	exit.LogBytes, exit.LogLost = s.output.sizes()
 	if err = errors.Join(err, closed); err != nil {
