@@ -19,8 +19,9 @@
 //
 // A sum is the turn of one job. It gathers those that wait, sends, and ends their jobs together with its own, in one
 // transaction under its lease. Until that is committed all of them stay queued, so that whatever dies in between has them told
-// again; and since one job of a channel runs at a time, nobody else tells them meanwhile. What has no room in a sum, as when each is
-// to be named, waits for the next one, which follows at once. The same way an agent that isn't signed in, or isn't there, is one
+// again; and since one job of a channel runs at a time, nobody else tells them meanwhile. What has no room in a sum, as when each
+// is to be named, waits for the next one, which follows at once. One that the channel doesn't take for what is in it is told as the
+// job's own alert alone, so that none is lost with another. The same way an agent that isn't signed in, or isn't there, is one
 // message with the tasks that it has stopped.
 //
 // # What is in it

@@ -176,6 +176,13 @@ func companions(a Alert) []Kind {
 // Alone says that the message tells nothing but the job's own alert.
 func (t *Turn) Alone() bool { return len(t.with) == 0 }
 
+// Only has the turn tell the job's own alert and nothing else: what it would have told with it has turns of its own, at once.
+func (t *Turn) Only() string {
+	t.with, t.left = nil, true
+	text, _ := textOf([]Alert{t.alert})
+	return text
+}
+
 // Told notes that the message got through, and when it told others too, ends their jobs together with the turn's own. What isn't
 // noted, because a process dies before, is told again.
 func (t *Turn) Told(ctx context.Context) error {

@@ -137,6 +137,31 @@ func TestSumWhoseSenderDiedIsToldAgain(t *testing.T) {
 	}
 }
 
+// One that Telegram doesn't take costs none of those that would have been told with it.
+func TestAlertThatIsRefusedTakesNoOtherAlong(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const all, bad = 9, "app-6"
+	b.server.TakeNone(bad)
+	b.crowd(all, app(alert.TaskBlocked, "agent_failed"))
+	b.work(time.Millisecond)
+	b.putOff(all - 3)
+	b.later(6)
+	queuetest.Until(t, "all have ended", func() bool { return b.count(`state in ('queued', 'running')`) == 0 })
+	var said strings.Builder
+	for _, m := range b.server.Messages() {
+		said.WriteString(m.Text)
+	}
+	for i := range all {
+		if name := fmt.Sprintf("app-%d", i+1); strings.Contains(said.String(), name) != (name != bad) {
+			t.Errorf("%s in\n%s", name, said.String())
+		}
+	}
+	if n := b.count(`state = 'failed'`); n != 1 || b.count(`state = 'succeeded'`) != all-1 {
+		t.Errorf("%d failed", n)
+	}
+}
+
 // ORCH-065 FR-1.2: a person is told of each job that was reaped to failed.
 func TestEachReapedJobIsNamed(t *testing.T) {
 	t.Parallel()

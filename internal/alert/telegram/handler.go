@@ -89,6 +89,10 @@ func (h *Handler) send(ctx context.Context, l *queue.Lease, turn *alert.Turn) er
 	}
 	err = h.sender.SendText(ctx, text)
 	var refused *Error
+	if errors.As(err, &refused) && refused.Code == CodeRefused && !turn.Alone() {
+		// It may be one of them that isn't taken: none of the others is to be lost with it.
+		err, refused = h.sender.SendText(ctx, turn.Only()), nil
+	}
 	if err != nil && !errors.As(err, &refused) {
 		return err
 	}

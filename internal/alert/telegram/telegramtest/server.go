@@ -50,6 +50,7 @@ type Server struct {
 	messages []Message
 	tries    int
 	answer   func(try int) *Answer
+	untaken  string
 }
 
 // New starts a server that takes every message of Token to Chat, until the test ends.
@@ -70,6 +71,13 @@ func (s *Server) AnswerWith(answer func(try int) *Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer, s.tries = answer, 0
+}
+
+// TakeNone has the server refuse every message that holds a text.
+func (s *Server) TakeNone(with string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.untaken = with
 }
 
 // Messages lists those that got through.
@@ -112,6 +120,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusBadRequest, "Bad Request: chat not found")
 	case r.FormValue("parse_mode") != "MarkdownV2" || !readable:
 		refuse(http.StatusBadRequest, "Bad Request: can't parse entities")
+	case s.untaken != "" && strings.Contains(text, s.untaken):
+		refuse(http.StatusBadRequest, "Bad Request: something in it")
 	case text == "" || len(utf16.Encode([]rune(text))) > 4096:
 		refuse(http.StatusBadRequest, "Bad Request: message is too long, or empty")
 	default:
