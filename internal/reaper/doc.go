@@ -33,7 +33,8 @@
 // its run: the job is pinned to the run's root, whose handler goes on with it, so that a monitor that dies again and again costs
 // a living agent nothing, neither attempts nor recoveries.
 //
-// Counts are kept in memory by job, epoch, run and kind of evidence, and first sights by job and epoch. A restart forgets them, which only delays.
+// Counts are kept in memory by job, epoch, run and kind of evidence, and first sights by job and epoch. A restart forgets them,
+// which only delays.
 //
 // # One finalising path
 //

@@ -55,8 +55,8 @@ func (s *single) Take(ctx context.Context, seen queue.Seen, t queue.Taking) (*qu
 	return s.Queue.Take(ctx, seen, t)
 }
 
-// Thousands of a dead worker are given on together, and each is counted and told as if it had been alone. What needs more than that is
-// for itself.
+// Thousands of a dead worker are given on together, and each is counted and told as if it had been alone. What needs more than
+// that is for itself.
 func TestJobsOfADeadWorkerAreGivenOnTogether(t *testing.T) {
 	t.Parallel()
 	const crowd = 2700

@@ -11,7 +11,8 @@ import (
 	"orch/internal/task/flow"
 )
 
-// shown is a task as the API shows it, with the job that moves it, if there is one. A task whose pipeline isn't configured any more is shown with the usual cap.
+// shown is a task as the API shows it, with the job that moves it, if there is one. A task whose pipeline isn't configured any
+// more is shown with the usual cap.
 func (a Tasks) shown(ctx context.Context, t task.Task, job *queue.Job) api.Task {
 	pipeline, err := a.Catalog.Pipeline(ctx, t)
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package prune deletes jobs that ended long ago, and rows of workers that are long gone, as a job of the queue itself.
 //
-// Only succeeded and cancelled jobs go: a failed one waits for a person, unless it is of a kind that nobody misses by then. The totals of the queue are counters of their
-// own and stay. Each batch is a transaction under the job's lease, with what was deleted so far as the job's progress in
-// it: a prune that is stopped, or whose worker dies, goes on where it was.
+// Only succeeded and cancelled jobs go: a failed one waits for a person, unless it is of a kind that nobody misses by then. The
+// totals of the queue are counters of their own and stay. Each batch is a transaction under the job's lease, with what was deleted
+// so far as the job's progress in it: a prune that is stopped, or whose worker dies, goes on where it was.
 //
 // A worker is gone when it stopped, or was silent, for as long as jobs are kept, and holds nothing. The newest row of each
 // data root stays: it says when the root was last seen. A worker that slept for that long writes its row again.
