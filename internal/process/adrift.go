@@ -31,13 +31,14 @@ func ShimOf(dir string, pid int) (Identity, error) {
 	}
 	for _, pid := range candidates {
 		st, err := procfs.Read(pid)
-		if err != nil {
-			if hidden(pid, err) {
-				return Identity{}, fmt.Errorf("look for shim: %w: process %d is hidden", ErrUnknown, pid)
-			}
-			continue
+		named := false
+		if err == nil && st.Session == st.PID && !st.Zombie() {
+			named, err = procfs.HasPath(pid, filepath.Base(dir))
 		}
-		if st.Session == st.PID && !st.Zombie() && procfs.HasPath(pid, filepath.Base(dir)) {
+		switch {
+		case err != nil && hidden(pid, err): // or this process has no file left to look with: that is no reason to end anybody
+			return Identity{}, fmt.Errorf("look for shim: %w: process %d is hidden", ErrUnknown, pid)
+		case named:
 			self.PID, self.StartedAt = pid, st.Started
 			return self, nil
 		}

@@ -113,35 +113,38 @@ func Descendants(all []Stat, pid int) []Stat {
 
 // HasEnv reports whether the environment that a process was started with has the entry NAME=value.
 func HasEnv(pid int, entry string) bool {
-	return lists(pid, "environ", func(one string) bool { return one == entry })
+	has, err := lists(pid, "environ", func(one string) bool { return one == entry })
+	return err == nil && has
 }
 
 // HasArg reports whether a process was started with an argument.
 func HasArg(pid int, arg string) bool {
-	return lists(pid, "cmdline", func(one string) bool { return one == arg })
+	has, err := lists(pid, "cmdline", func(one string) bool { return one == arg })
+	return err == nil && has
 }
 
-// HasPath reports whether a process was started with the path of something of that name as an argument.
-func HasPath(pid int, name string) bool {
+// HasPath reports whether a process was started with the path of something of that name as an argument. Its error is
+// fs.ErrNotExist or unix.ESRCH when there is no such process any more.
+func HasPath(pid int, name string) (bool, error) {
 	return lists(pid, "cmdline", func(one string) bool { return filepath.Base(one) == name })
 }
 
-func lists(pid int, name string, wanted func(string) bool) bool {
+func lists(pid int, name string, wanted func(string) bool) (bool, error) {
 	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/" + name)
 	if err != nil {
-		return false
+		return false, fmt.Errorf("read process %d: %w", pid, err)
 	}
 	defer func() { _ = f.Close() }()
 	all, err := io.ReadAll(io.LimitReader(f, maxRead))
 	if err != nil {
-		return false
+		return false, fmt.Errorf("read process %d: %w", pid, err)
 	}
 	for one := range bytes.SplitSeq(all, []byte{0}) {
 		if wanted(string(one)) {
-			return true
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
 }
 
 // Signal reaches exactly the process that st describes, never a later owner of its pid.

@@ -1,6 +1,8 @@
 package procfs
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strconv"
@@ -29,6 +31,26 @@ func TestSignalSparesALaterOwner(t *testing.T) {
 	}
 	if now, err := Read(st.PID); err != nil || now.Zombie() || now.Started != st.Started {
 		t.Errorf("%+v, %v", now, err)
+	}
+}
+
+// That a process can't be looked at is no answer.
+func TestHasPathTellsNoFromDontKnow(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	for name, want := range map[string]bool{"1000": true, "100": false} {
+		if has, err := HasPath(cmd.Process.Pid, name); has != want || err != nil {
+			t.Errorf("%s: %t, %v", name, has, err)
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if has, err := HasPath(cmd.Process.Pid, "1000"); has || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of one that is gone: %t, %v", has, err)
 	}
 }
 
