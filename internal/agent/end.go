@@ -83,6 +83,9 @@ func (r *Runs) tryEnd(ctx context.Context, run Run, why process.Why, on *grounds
 	if errors.Is(err, process.ErrNoRun) && (run.State == StateRunning || on.adrift != "") {
 		return true, nil // it was seen alive, and its directory is lost
 	}
+	if errors.Is(err, process.ErrUnknown) {
+		return false, err // its directory is lost, and its shim may live: to forbid it would say that it never started
+	}
 	if forbidden, err := process.Forbid(r.dir(run.ID)); err != nil || forbidden {
 		return forbidden, err
 	}
