@@ -11,10 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"orch/internal/agent/outcome"
 	"orch/internal/process"
+	"orch/internal/process/runtest"
 	"orch/internal/queue"
 )
 
@@ -195,9 +194,7 @@ func TestRunAdriftIsEndedWhenItIsWanted(t *testing.T) {
 				b.forgotten(t, run)
 			}
 			if c.stop {
-				if err := unix.Kill(*run.ShimPID, unix.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Freeze(t, *run.ShimPID)
 			}
 			if err := b.runs.EndTask(bound(t), b.task); err != nil {
 				t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"orch/internal/agent/outcome"
 	"orch/internal/process"
+	"orch/internal/process/runtest"
 )
 
 // A program can stop its shim, and so can anybody else of the same user. Its deadlines hold all the same.
@@ -30,9 +31,7 @@ func TestStoppedShimOfARunThatWasGivenUpIsWoken(t *testing.T) {
 	b := newBench(t)
 	run := b.killedExecutor(t)
 	b.giveUp(t, b.root)
-	if err := unix.Kill(*run.ShimPID, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Freeze(t, *run.ShimPID)
 	eventually(t, "the program is gone", func() bool {
 		if err := b.runs.EndStrays(bound(t)); err != nil { // comes again and again
 			t.Fatal(err)

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/sys/unix"
 
 	"orch/internal/agent/outcome"
 	"orch/internal/process"
+	"orch/internal/process/runtest"
 )
 
 func (b *bench) seem(t *testing.T, ids ...uuid.UUID) map[uuid.UUID]Sight {
@@ -212,9 +212,7 @@ func TestRunPastItsCeilingIsEndedWithItsGroup(t *testing.T) {
 				return err == nil
 			})
 			if stop {
-				if err := unix.Kill(*run.ShimPID, unix.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
+				runtest.Freeze(t, *run.ShimPID)
 			}
 			if err := b.runs.End(bound(t), run.ID, process.WhyCeiling); err != nil {
 				t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"golang.org/x/sys/unix"
 
 	"orch/internal/process"
 	"orch/internal/process/runtest"
@@ -31,6 +30,7 @@ func adrift(t *testing.T) (dir string, pids process.PIDs, letGo func()) {
 		if err := os.WriteFile(filepath.Join(work, "go"), nil, 0o600); err != nil {
 			t.Error(err)
 		}
+		_ = process.Wake(pids.Shim)
 		<-r.ShimGone()
 	}
 }
@@ -70,9 +70,7 @@ func TestShimAdriftIsStopped(t *testing.T) {
 	t.Parallel()
 	dir, pids, letGo := adrift(t)
 	defer letGo()
-	if err := unix.Kill(pids.Shim.PID, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	runtest.Freeze(t, pids.Shim.PID)
 	gone, err := process.StopAdrift(t.Context(), pids.Shim, runtest.Patience)
 	if err != nil || !gone {
 		t.Fatal(gone, err)

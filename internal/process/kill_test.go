@@ -9,10 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"orch/internal/process"
-	"orch/internal/process/procfs"
 	"orch/internal/process/runtest"
 )
 
@@ -20,7 +17,7 @@ func TestStoppedShimIsWokenAndEndsItsRun(t *testing.T) {
 	t.Parallel()
 	r, _ := runtest.Start(t, "exec sleep 1000")
 	st := runtest.Started(t, r)
-	stop(t, st.PIDs.Shim)
+	runtest.Freeze(t, st.PIDs.Shim.PID)
 	if err := r.Kill(runtest.Bound(t), process.WhyCancelled); err != nil {
 		t.Fatal(err)
 	}
@@ -28,18 +25,6 @@ func TestStoppedShimIsWokenAndEndsItsRun(t *testing.T) {
 		t.Fatal(runtest.Show(exit))
 	}
 	want(t, "agent", st.PIDs.Agent, process.Dead)
-}
-
-// stop stops a process as a debugger or a person would, and waits until it stands.
-func stop(t *testing.T, id process.Identity) {
-	t.Helper()
-	if err := unix.Kill(id.PID, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	runtest.Eventually(t, "the stop", func() bool {
-		st, err := procfs.Read(id.PID)
-		return err == nil && st.Stopped()
-	})
 }
 
 func TestShimThatDoesntAnswerIsKilledAndItsRunEnded(t *testing.T) {

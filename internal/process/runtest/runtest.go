@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"orch/internal/process"
+	"orch/internal/process/procfs"
 )
 
 // Patience bounds every wait of a test; it is no expectation.
@@ -192,6 +195,18 @@ func Eventually(t *testing.T, what string, cond func() bool) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// Freeze stops a process as a debugger or a person would, and waits until it stands: a signal takes its time.
+func Freeze(t *testing.T, pid int) {
+	t.Helper()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	Eventually(t, "the stop", func() bool {
+		st, err := procfs.Read(pid)
+		return err == nil && st.Stopped()
+	})
 }
 
 // PIDIn waits for a process to have written its pid and names it.
