@@ -93,6 +93,7 @@ func known() map[string]said {
 		"method_unsupported":    {"it can't be landed by the method in orch.yaml", "correct the method in orch.yaml"},
 		"test_not_run":          {"its test can't be run", why},
 		"disk_space":            {"a disk is full", "make room on the disk of the data root"},
+		"repository_away":       {"the repository isn't there for now, or can't be read", "bring it back, or let the user that runs orch read it"},
 		"repository_missing":    {"the repository isn't where orch.yaml says", "correct its path in orch.yaml"},
 		"not_a_repository":      {"what orch.yaml names isn't a repository", "correct its path in orch.yaml"},
 		"not_the_toplevel":      {"the path in orch.yaml is inside a repository", "correct its path in orch.yaml"},

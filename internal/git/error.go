@@ -17,6 +17,8 @@ var (
 	ErrUnrelated = errors.New("no common history")
 	// ErrPartial means that a repository can't be fetched because it is a clone without everything in its history.
 	ErrPartial = errors.New("it is a partial clone that lacks part of its history: run git fetch --refetch --no-filter there")
+	// ErrAway means that a repository isn't there for now: its disk isn't mounted, say, or it was moved, or can't be read.
+	ErrAway = errors.New("the repository is away")
 	// ErrForeign means that a directory isn't what orch would have made there, so that orch won't replace it.
 	ErrForeign = errors.New("directory was not made by orch")
 )

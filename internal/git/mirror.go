@@ -109,7 +109,8 @@ func (m *Mirror) init(ctx context.Context, dir, format string, hold ...*os.File)
 
 // Fetch brings every branch of the repository at source (a path or an URL) to refs/remotes/origin/, and what was published
 // there, by whichever mirror: salvages to refs/orch/published/, heads and commits of landings to refs/orch/offered/. It
-// drops the ones which source no longer has. Where branches were before is remembered, for ForkPoint.
+// drops the ones which source no longer has. Where branches were before is remembered, for ForkPoint. A source that isn't
+// there for now is ErrAway.
 func (m *Mirror) Fetch(ctx context.Context, source string) error {
 	lock, err := flock(ctx, m.lockWait, filepath.Join(m.dir, "orch-fetch"), syscall.LOCK_EX)
 	if err != nil {
@@ -134,10 +135,13 @@ func (m *Mirror) Fetch(ctx context.Context, source string) error {
 	if err != nil && strings.Contains(err.Error(), "promisor remote") {
 		err = fmt.Errorf("%s: %w: %w", source, ErrPartial, err)
 	}
-	if err != nil {
-		return fmt.Errorf("fetch: %w", err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if gone := away(source); gone != nil {
+		err = fmt.Errorf("%w: %w", gone, err)
+	}
+	return fmt.Errorf("fetch: %w", err)
 }
 
 // Import copies commits, with all that they need, from the git directory at an absolute path. What comes in is checked.

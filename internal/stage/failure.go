@@ -14,9 +14,13 @@ import (
 // restPause is how long a job rests for what a person or another program has to put right.
 const restPause = 30 * time.Second
 
+// awayRest is the longest rest of a job whose repository is away.
+const awayRest = 5 * time.Minute
+
 // What resting jobs wait for.
 const (
 	waitingForSpace         = "disk_space"
+	waitingForRepository    = "repository_away"
 	waitingForConfiguration = "configuration"
 )
 

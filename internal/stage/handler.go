@@ -89,7 +89,16 @@ type work struct {
 // Run does the job that l holds. nil means that the job has ended, or that the worker may complete it.
 func (h *Handler) Run(ctx context.Context, l *queue.Lease) error {
 	err := h.run(ctx, l)
-	if leaves(ctx, l, err) || !outOfSpace(err) {
+	if leaves(ctx, l, err) {
+		return err
+	}
+	if _, away := errors.AsType[*AwayError](err); away {
+		rest := &queue.SnoozeError{After: min(restFor(l.Job().WaitingSince, time.Now()), awayRest), WaitingFor: waitingForRepository}
+		h.log.WarnContext(ctx, "repository is away, the job waits", slog.Int64("job_id", l.Job().ID), slog.Duration("after", rest.After),
+			slog.Any("error", err))
+		return rest
+	}
+	if !outOfSpace(err) {
 		return err
 	}
 	h.log.WarnContext(ctx, "disk is full, the job waits", slog.Int64("job_id", l.Job().ID), slog.Any("error", err))

@@ -278,6 +278,34 @@ func TestStage_WorkspaceFails(t *testing.T) {
 	}
 }
 
+// A repository that is away is nobody's failed attempt, however long it is: the job goes on when it is back.
+func TestStage_RepositoryAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents.scripts = []string{commitRight}
+	added := w.create()
+	w.places.failing = &AwayError{Err: errors.New("there is no directory /srv/demo")}
+	rests := func(want time.Duration) {
+		t.Helper()
+		var snooze *queue.SnoozeError
+		if err := w.work(); !errors.As(err, &snooze) || snooze.WaitingFor != "repository_away" || snooze.After != want {
+			t.Fatalf("%v, %+v", err, snooze)
+		}
+	}
+	for range 4 {
+		rests(30 * time.Second)
+	}
+	w.exec(`update jobs set waiting_since = now() - interval '1 day'`)
+	rests(5 * time.Minute)
+	if job := w.job(added.ID); job.Attempt != 0 || job.Phase == nil || *job.Phase != "repository_away" || w.get(added.ID).State != task.Active {
+		t.Errorf("%+v", job)
+	}
+	w.places.failing = nil
+	if err := w.work(); err != nil || w.get(added.ID).Stage != flow.Deploy {
+		t.Errorf("%v, %+v", err, w.get(added.ID))
+	}
+}
+
 // A full disk is nobody's fault: the job waits, however long.
 func TestStage_DiskFull(t *testing.T) {
 	t.Parallel()

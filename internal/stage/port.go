@@ -35,12 +35,20 @@ type Workspaces interface {
 	Dir(t task.Task) string
 	// Prepare makes the workspace ready for a new run: there, on the task's branch, index and tree as its head. What
 	// would be lost by that is salvaged first. With keep, a workspace that is whole and on the branch stays as it is. It is
-	// never called while a run of the task lives.
+	// never called while a run of the task lives. A repository that isn't there for now is an *AwayError.
 	Prepare(ctx context.Context, t task.Task, keep bool) (Workspace, error)
 	// Inspect imports the task's branch and says what is there. It changes nothing in the workspace. A branch that can't be
 	// taken as the agent left it is a *BranchError.
 	Inspect(ctx context.Context, t task.Task) (Head, error)
 }
+
+// AwayError says that a task's repository isn't there for now. That is nobody's fault, and over when it is back.
+type AwayError struct{ Err error }
+
+func (e *AwayError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error behind it.
+func (e *AwayError) Unwrap() error { return e.Err }
 
 // BranchError says that an agent left a workspace from which its branch can't be taken: on another branch, say, with its
 // history rewritten, or without a repository. The agent can do something about it.

@@ -86,7 +86,7 @@ func (h *RetireHandler) Run(ctx context.Context, l *queue.Lease) error {
 	return rest
 }
 
-// restFor doubles the time that a clean-up has failed for already.
+// restFor doubles the time that a job has been put off for already.
 func restFor(since *time.Time, now time.Time) time.Duration {
 	if since == nil {
 		return restPause

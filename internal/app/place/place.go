@@ -73,7 +73,9 @@ func (p *Places) Prepare(ctx context.Context, t task.Task, keep bool) (stage.Wor
 	if err != nil {
 		return stage.Workspace{}, err
 	}
-	if err := m.Fetch(ctx, t.Location); err != nil {
+	if err := m.Fetch(ctx, t.Location); errors.Is(err, git.ErrAway) {
+		return stage.Workspace{}, &stage.AwayError{Err: err}
+	} else if err != nil {
 		return stage.Workspace{}, err
 	}
 	base, err := m.Base(ctx, t.BaseBranch)

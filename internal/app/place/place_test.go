@@ -336,3 +336,38 @@ func (s *site) asOrdinaryUser(t *testing.T, do func() error) error {
 	}()
 	return <-done
 }
+
+// What will be back is told from what is wrong.
+func TestPrepare_TellsARepositoryThatIsAway(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	isAway := func() bool {
+		_, err := s.Prepare(t.Context(), s.task, false)
+		if err == nil {
+			t.Error("made ready from nothing")
+		}
+		_, away := errors.AsType[*stage.AwayError](err)
+		return away
+	}
+	moved := s.task.Location + "-moved"
+	if err := os.Rename(s.task.Location, moved); err != nil {
+		t.Fatal(err)
+	}
+	if !isAway() {
+		t.Error("moved, and not away")
+	}
+	if err := os.Mkdir(s.task.Location, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if !isAway() {
+		t.Error("a mount point without its disk isn't away")
+	}
+	if err := errors.Join(os.Remove(s.task.Location), os.Rename(moved, s.task.Location)); err != nil {
+		t.Fatal(err)
+	}
+	s.prepare(t)
+	s.task.BaseBranch = "nowhere"
+	if isAway() {
+		t.Error("a branch that isn't there is away")
+	}
+}

@@ -108,6 +108,8 @@ func WaitsFor(j *api.Job, paused []api.Pause) string {
 		return "It waits for its turn to land (`orch queue` shows the line, and who holds the lease)."
 	case phase == "disk_space":
 		return "It waits for room on the disk."
+	case phase == "repository_away":
+		return "It waits for its repository, which isn't there for now or can't be read: it goes on by itself once that is back."
 	case phase == "run_elsewhere":
 		return "Its run is another machine's, which isn't heard of."
 	default:

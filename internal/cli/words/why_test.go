@@ -86,6 +86,7 @@ func TestWhy(t *testing.T) {
 			[]string{"heard of 1h00m ago", "Start `orch serve` or `orch worker` there", "ORCH_HOST_DEAD_S"},
 			"slot",
 		},
+		"away":         {api.TaskDetail{Task: active, Job: waiting("repository_away")}, []string{"It waits for its repository"}, "_"},
 		"another wait": {api.TaskDetail{Task: active, Job: waiting("gate_run_timeout")}, []string{"It waits for gate run timeout."}, "_"},
 		"due":          {api.TaskDetail{Task: active, Job: queued(0)}, []string{"waits for a free slot in lane agents"}, "paused"},
 		"not due":      {api.TaskDetail{Task: active, Job: failed}, []string{"agent_failed: exit code 3", "looked at again in 59m"}, "and more"},
