@@ -15,7 +15,7 @@ import (
 // moment at which others may take them.
 const marginShare = 6
 
-// lateBeats is for how many beats a handler may run on under a lost lease before that is logged.
+// lateBeats is for how many heartbeats a handler may run on under a lost lease before that is logged.
 const lateBeats = 2
 
 // beats is the loop that renews the leases. It goes on through the grace.
@@ -48,7 +48,7 @@ func (s *session) beat(ctx context.Context) {
 		}
 		next := s.w.cfg.Heartbeat
 		_ = s.guard(ctx, "beat", func() error { next = s.beatOnce(ctx); return nil }) // guard logged it
-		for _, lease := range s.late() {
+		for _, lease := range s.late(bootTime()) {
 			s.w.log.ErrorContext(ctx, "handler runs on although its lease is lost, its slot stays taken", s.about(lease, queue.ErrLeaseLost)...)
 		}
 		timer.Reset(next)

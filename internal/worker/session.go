@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"orch/internal/lifespan"
 	"orch/internal/queue"
@@ -30,14 +31,17 @@ type session struct {
 	stopping   bool
 	abandoning bool // the grace is over
 	jobs       map[*queue.Lease]*entry
+	lateAt     time.Duration // boot clock, when late was asked last
 	repos      []string
 }
 
 // entry is a job of this session.
 type entry struct {
-	beats   bool // its handler runs
-	counted bool // its end is in the stats
-	late    int  // beats for which its handler has run on without the lease
+	beats   bool          // its handler runs
+	counted bool          // its end is in the stats
+	lost    bool          // late has seen that the lease is lost while its handler runs
+	told    bool          // and has returned it
+	late    time.Duration // for which its handler has run on then
 }
 
 func newSession(w *Worker, endRun context.CancelCauseFunc) *session {
@@ -127,16 +131,25 @@ func (s *session) beaten() []*queue.Lease {
 }
 
 // late returns the leases whose handlers don't mind that they are lost, each once: nobody can end them, and they keep
-// their slots.
-func (s *session) late() []*queue.Lease {
+// their slots. Only time in which a handler could have minded counts against it: after a pause that is longer than beats
+// explain, since the process was stopped or the machine slept, it has its time anew; a shorter one counts for a heartbeat at most.
+func (s *session) late(now time.Duration) []*queue.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	passed := now - s.lateAt
+	s.lateAt = now
+	stopped := passed > 2*s.w.cfg.Heartbeat+s.w.cfg.Queue.QueryTimeout()
 	var leases []*queue.Lease
 	for lease, job := range s.jobs {
-		if !job.beats || !lease.Lost() {
+		switch {
+		case !job.beats || !lease.Lost() || job.told:
+			continue
+		case !job.lost || stopped:
+			job.lost, job.late = true, 0
 			continue
 		}
-		if job.late++; job.late == lateBeats {
+		job.late += min(passed, s.w.cfg.Heartbeat)
+		if job.told = job.late >= lateBeats*s.w.cfg.Heartbeat; job.told {
 			leases = append(leases, lease)
 		}
 	}
