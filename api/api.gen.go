@@ -834,7 +834,7 @@ type QueueReaper struct {
 	// IntervalS Example: 60
 	IntervalS float64 `json:"interval_s"`
 
-	// LastError A code.
+	// LastError A code: of its last pass, or of its last unexpected end until it has been healthy for five minutes.
 	LastError  *string      `json:"last_error"`
 	LastReaped *QueueReaped `json:"last_reaped"`
 	LastRunTS  *time.Time   `json:"last_run_ts"`
@@ -852,7 +852,9 @@ type QueueReaper struct {
 	// Example: 2
 	ReapedTotal int64 `json:"reaped_total"`
 
-	// Restarts Example: 0
+	// Restarts Since this process started.
+	//
+	// Example: 0
 	Restarts int64 `json:"restarts"`
 
 	// Status As of the worker.
@@ -874,7 +876,7 @@ type QueueReconcile struct {
 	// IntervalS Example: 60
 	IntervalS float64 `json:"interval_s"`
 
-	// LastError A code.
+	// LastError A code: of its last pass, or of its last unexpected end until it has been healthy for five minutes.
 	LastError    *string        `json:"last_error"`
 	LastRepaired *QueueRepaired `json:"last_repaired"`
 	LastRunTS    *time.Time     `json:"last_run_ts"`
@@ -884,7 +886,9 @@ type QueueReconcile struct {
 	// Example: 0
 	RepairedTotal int64 `json:"repaired_total"`
 
-	// Restarts Example: 0
+	// Restarts Since this process started.
+	//
+	// Example: 0
 	Restarts int64 `json:"restarts"`
 
 	// Status As of the worker.

@@ -24,7 +24,7 @@ type Status struct {
 	State     State
 	Enabled   bool
 	Restarts  int
-	LastError string    // code of the last unexpected end; empty when there was none
+	LastError string    // code of the last unexpected end; empty when there was none, or it has been healthy since
 	Since     time.Time // when State began
 	LastBeat  time.Time // zero when the service never called Beat
 }
@@ -76,6 +76,9 @@ func (r *runner) snapshot(now time.Time) Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	status := r.status
+	if r.healthy(now) {
+		status.LastError = ""
+	}
 	if status.State != StateReady || r.service.Interval <= 0 {
 		return status
 	}
@@ -87,6 +90,17 @@ func (r *runner) snapshot(now time.Time) Status {
 		status.State, status.Since = StateStale, heard.Add(silence)
 	}
 	return status
+}
+
+// healthy says whether the service has been ready for so long that its last end is forgiven. One that has to beat says so itself.
+func (r *runner) healthy(now time.Time) bool {
+	if r.status.State != StateReady {
+		return false
+	}
+	if r.service.Interval > 0 {
+		now = r.status.LastBeat
+	}
+	return now.Sub(r.status.Since) >= r.sup.cfg.HealthyAfter
 }
 
 func (r *runner) beat(now time.Time) {
