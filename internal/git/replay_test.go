@@ -163,6 +163,7 @@ func TestReplayLikeCherryPick(t *testing.T) {
 		case ok && err != nil:
 			rt.Fatalf("cherry-pick succeeds, replay says %v", err)
 		case ok && got.Tree != work.Git("rev-parse", "HEAD^{tree}"):
+			work.Git("fetch", "-q", mirror.Dir(), got.Commit)
 			rt.Fatalf("trees differ: %s", work.Git("diff-tree", "-r", "-p", "HEAD", got.Tree))
 		case ok && got.Empty != (work.Git("diff", "--name-only", base, "HEAD") == ""):
 			rt.Fatalf("empty is %v", got.Empty)
@@ -196,7 +197,10 @@ func cherryPickEach(rt *rapid.T, work *testgit.Repo, commits []string) (string, 
 			work.Git("cherry-pick", "--abort")
 			return paths, false
 		}
-		if out, err := work.Try("cherry-pick", "--skip"); err != nil {
+		if out, err := work.Try("diff", "--cached", "--stat", "--exit-code"); err != nil {
+			rt.Fatalf("cherry-pick of %s stops, though nothing conflicts:\n%s", c, out)
+		}
+		if out, err := work.Try("cherry-pick", "--skip"); err != nil { // it has become empty
 			rt.Fatal(out)
 		}
 	}
