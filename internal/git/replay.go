@@ -203,16 +203,3 @@ func (p *picker) twin(ctx context.Context, tree, parent string) (string, error) 
 	}
 	return p.mirror.writeCommit(ctx, []byte(object+"author "+who+"committer "+who+"\n"))
 }
-
-// mergeTrees is the tree of merging two commits.
-func (m *Mirror) mergeTrees(ctx context.Context, ours, theirs string) (string, error) {
-	out, err := m.read(ctx, "merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
-	fields := gitcmd.SplitNUL(out)
-	if gitcmd.ExitCode(err) == 1 && len(fields) > 0 && gitcmd.IsID(fields[0]) {
-		return "", &ConflictError{Paths: slices.Compact(fields[1:])}
-	}
-	if err != nil {
-		return "", fmt.Errorf("merge trees: %w", err)
-	}
-	return fields[0], nil
-}

@@ -169,12 +169,15 @@ func TestReplayLikeCherryPick(t *testing.T) {
 			rt.Fatalf("empty is %v", got.Empty)
 		case !ok && !errors.As(err, &conflict):
 			rt.Fatalf("cherry-pick conflicts in %q, replay gives %+v, %v", paths, got, err)
-		case !ok && strings.Join(conflict.Paths, "\n") != paths:
+		case !ok && strings.Join(conflict.Paths, "\n") != paths && paths != calledClean:
 			rt.Fatalf("cherry-pick conflicts in %q, replay in %q", paths, conflict.Paths)
 		}
 		work.Git("reset", "-q", "--hard")
 	})
 }
+
+// calledClean stands for the paths of a conflict that git tells of and then leaves in a commit.
+const calledClean = "?"
 
 // cherryPick replays with git itself; what becomes empty is skipped. False with the paths at a conflict.
 func cherryPick(rt *rapid.T, work *testgit.Repo, base, head string) (string, bool) {
@@ -190,7 +193,11 @@ func cherryPick(rt *rapid.T, work *testgit.Repo, base, head string) (string, boo
 
 func cherryPickEach(rt *rapid.T, work *testgit.Repo, commits []string) (string, bool) {
 	for _, c := range commits {
-		if _, err := work.Try("cherry-pick", "--allow-empty", c); err == nil {
+		out, err := work.Try("cherry-pick", "--allow-empty", c)
+		switch {
+		case err == nil && strings.Contains(out, "CONFLICT ("):
+			return calledClean, false
+		case err == nil:
 			continue
 		}
 		if paths := work.Git("diff", "--name-only", "--diff-filter=U"); paths != "" {
