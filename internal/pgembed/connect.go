@@ -20,7 +20,7 @@ var ErrNotRunning = errors.New("the database isn't running")
 func Connect(dir, database string) (*pgx.ConnConfig, error) {
 	data := filepath.Join(dir, "data")
 	file, err := readPIDFile(data)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoPID) {
 		return nil, fmt.Errorf("%w in %s", ErrNotRunning, dir)
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package pgembed
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,9 @@ type pidFile struct {
 	ready  bool
 }
 
+// errNoPID says that the file names no process: a postmaster makes it first and fills it then, and it can be garbage.
+var errNoPID = errors.New("it holds no pid")
+
 func readPIDFile(data string) (pidFile, error) {
 	path := filepath.Join(data, "postmaster.pid")
 	text, err := os.ReadFile(path)
@@ -24,7 +28,7 @@ func readPIDFile(data string) (pidFile, error) {
 	lines := strings.Split(string(text), "\n")
 	pid, err := strconv.Atoi(strings.TrimSpace(lines[0]))
 	if err != nil {
-		return pidFile{}, fmt.Errorf("%s holds no pid", path)
+		return pidFile{}, fmt.Errorf("read %s: %w", path, errNoPID)
 	}
 	file := pidFile{pid: pid}
 	if len(lines) > 4 {

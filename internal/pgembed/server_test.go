@@ -247,6 +247,14 @@ func TestConnect(t *testing.T) {
 	if _, err := Connect(dir, Database); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("stopped: %v", err)
 	}
+	for _, text := range []string{"", "\n", "garbage"} { // a postmaster that begins makes the file first, and then fills it
+		if err := os.WriteFile(filepath.Join(dir, "data", "postmaster.pid"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Connect(dir, Database); !errors.Is(err, ErrNotRunning) {
+			t.Errorf("pid file %q: %v", text, err)
+		}
+	}
 	s := start(t, dir)
 	cfg, err := Connect(dir, Database)
 	if err != nil {
