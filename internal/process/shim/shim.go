@@ -320,7 +320,7 @@ func (s *shim) finish(exit process.Exit) error {
 		closed = errors.Join(closed, s.hold.WriteSaid(said))
 	}
 	s.program.result(&exit)
-	if exit.Why == process.WhyExited && !s.program.succeeded() && s.toldToEnd() {
+	if exit.Why == process.WhyExited && !s.program.succeeded() && s.toldToEnd(exit) {
 		// What orch wants of a program that has ended by itself comes too late, and changes nothing.
 		if why, ok := s.hold.StopWanted(); !ok || why == process.WhyInterrupted {
 			exit.Why = process.WhyInterrupted
@@ -352,21 +352,6 @@ func (s *shim) endFamily() error {
 		}
 		if process.BootClock() > giveUp {
 			return process.ErrSurvivors
-		}
-	}
-}
-
-// toldToEnd reports whether a signal to end has come that supervise didn't get to: a machine that shuts down gives it to
-// the shim and to the program, which may be gone first.
-func (s *shim) toldToEnd() bool {
-	for {
-		select {
-		case sig := <-s.signals:
-			if sig != unix.SIGHUP {
-				return true
-			}
-		default:
-			return false
 		}
 	}
 }
