@@ -63,7 +63,7 @@ type local struct {
 	global *grammar
 	cfg    *config.Config
 	served bool // by a server that goes on when the command has ended
-	// warnings name variables of the environment that look like orch's and aren't.
+	// warnings are of variables of the environment that look like orch's and aren't.
 	warnings []string
 }
 
@@ -137,8 +137,8 @@ func (s *local) configure(command string) error {
 		err = errors.Join(cfg.Validate(), database.CheckURLs(cfg))
 	}
 	if command != "serve" && command != "worker" { // which log them
-		for _, name := range s.warnings {
-			_, _ = fmt.Fprintf(s.Err, "orch: %s in the environment is no variable of orch's: is it misspelt?\n", name)
+		for _, warning := range s.warnings {
+			_, _ = fmt.Fprintf(s.Err, "orch: %s\n", warning)
 		}
 	}
 	return err
@@ -207,7 +207,7 @@ func (s *local) use(cfg *config.Config) {
 func (s *local) logger() *slog.Logger {
 	log := app.NewLogger(s.Err, s.cfg.Log.SlogLevel(), s.cfg.Log.Format)
 	for _, warning := range s.warnings {
-		log.Warn("unknown variable in the environment", slog.String("variable", warning))
+		log.Warn("unknown variable in the environment", slog.String("warning", warning))
 	}
 	return log
 }
