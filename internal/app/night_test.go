@@ -319,12 +319,18 @@ func (n *night) settle() {
 		j.id, j.kind, j.state, j.attempt, j.epoch, j.phase, round(extract(epoch from j.run_at - clock_timestamp())))
 		from tasks t full join jobs j on j.task_id = t.id and j.state in ('queued', 'running')
 		where t.state not in ('done', 'blocked', 'cancelled') or j.state in ('queued', 'running') and j.kind <> 'jobs.prune'`
+	// An hour passes for the alerts that wait to be told together.
+	const sumUp = `with waits as (update jobs set run_at = clock_timestamp()
+			where kind = 'alert.telegram' and state = 'queued' and phase = 'alert_sum' and run_at > clock_timestamp() returning 1),
+		aged as (update alerts_told set at = at - interval '1 hour' where exists (select from waits))
+		select count(*)::int from waits`
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
 	least, end := math.MaxInt, time.Time{} // how much there is to do is chance: nothing may come to its end for too long
 	for ; ; <-ticker.C {
 		n.unhang()
 		n.unlock()
+		n.ask(sumUp)
 		left := list(n, pgx.RowTo[string], open)
 		if len(left) == 0 {
 			break
