@@ -108,7 +108,7 @@ func (l *Local) removeStale(ctx context.Context, r *repository, path string) boo
 		return false
 	}
 	defer func() { _ = lock.Close() }()
-	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if !alone(ctx, lock) {
 		return false
 	}
 	if info, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -121,6 +121,25 @@ func (l *Local) removeStale(ctx context.Context, r *repository, path string) boo
 	}
 	l.log.WarnContext(ctx, "stale git lock removed: the git of orch that had it died", slog.String("path", path))
 	return true
+}
+
+// alone takes the lock for itself, if that can be had soon: a process that was just forked, by whatever thread of this one, has
+// each lock of its parent until it becomes another program.
+func alone(ctx context.Context, lock *os.File) bool {
+	const pause, patience = 5 * time.Millisecond, time.Second
+	ticker := time.NewTicker(pause)
+	defer ticker.Stop()
+	for end := time.Now().Add(patience); ; {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil || time.Now().After(end) || !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return err == nil
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticker.C:
+		}
+	}
 }
 
 // ours says whether a file is below refs/orch, without a link on the way.
