@@ -94,7 +94,7 @@ func claimTen(b *testing.B, q *queue.Queue, w queue.Worker) []int64 {
 	for _, lease := range leases {
 		lease.Forget()
 	}
-	return ids(leases)
+	return queuetest.IDs(leases)
 }
 
 // hold keeps a snapshot until the end: what is dead from then on can't be removed, nor marked so in an index.

@@ -17,35 +17,35 @@ import (
 func TestClaimGrantsOneEpoch(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{LeaseTTL: time.Minute})
-	id := b.enqueue(queue.Insert{})
-	lease := b.one(b.w)
+	id := b.Enqueue(queue.Insert{})
+	lease := b.One(b.W)
 	for what, job := range map[string]queue.Job{"lease": lease.Job(), "row": b.state(id, queue.StateRunning)} {
-		equal(t, what+": epoch", job.Epoch, 1)
-		equal(t, what+": attempt", job.Attempt, 1)
-		equal(t, what+": worker", *job.WorkerID, b.w.ID)
-		equal(t, what+": root", *job.RootID, b.w.RootID)
-		equal(t, what+": pid", *job.PID, b.w.PID)
-		equal(t, what+": boot", *job.BootID, b.w.BootID)
-		within(t, what+": lease", job.LeaseExpiresAt.Sub(*job.HeartbeatAt), 59*time.Second, 61*time.Second)
+		queuetest.Equal(t, what+": epoch", job.Epoch, 1)
+		queuetest.Equal(t, what+": attempt", job.Attempt, 1)
+		queuetest.Equal(t, what+": worker", *job.WorkerID, b.W.ID)
+		queuetest.Equal(t, what+": root", *job.RootID, b.W.RootID)
+		queuetest.Equal(t, what+": pid", *job.PID, b.W.PID)
+		queuetest.Equal(t, what+": boot", *job.BootID, b.W.BootID)
+		queuetest.Within(t, what+": lease", job.LeaseExpiresAt.Sub(*job.HeartbeatAt), 59*time.Second, 61*time.Second)
 	}
-	equal(t, "claimed again", len(b.claim(b.worker(b.w.RootID), 10)), 0)
+	queuetest.Equal(t, "claimed again", len(b.Claim(b.worker(b.W.RootID), 10)), 0)
 }
 
 func TestClaimOrder(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
 	old := time.Now().Add(-time.Hour)
-	low := b.enqueue(queue.Insert{Priority: -1, RunAt: old})
-	second := b.enqueue(queue.Insert{RunAt: old.Add(time.Minute)})
-	first := b.enqueue(queue.Insert{RunAt: old, ConcurrencyKey: "k"})
-	high := b.enqueue(queue.Insert{Kind: "other", Priority: 5})
-	here := b.enqueue(queue.Insert{Priority: -9, PinnedRoot: b.w.RootID})
-	b.enqueue(queue.Insert{Priority: 9, RunAt: time.Now().Add(time.Hour)})
-	b.enqueue(queue.Insert{Priority: 9, PinnedRoot: queuetest.Root(t, b.pool)})
-	b.enqueue(queue.Insert{Priority: 9, Kind: "unhandled"})
-	b.enqueue(queue.Insert{Priority: 9, Lane: "elsewhere"})
+	low := b.Enqueue(queue.Insert{Priority: -1, RunAt: old})
+	second := b.Enqueue(queue.Insert{RunAt: old.Add(time.Minute)})
+	first := b.Enqueue(queue.Insert{RunAt: old, ConcurrencyKey: "k"})
+	high := b.Enqueue(queue.Insert{Kind: "other", Priority: 5})
+	here := b.Enqueue(queue.Insert{Priority: -9, PinnedRoot: b.W.RootID})
+	b.Enqueue(queue.Insert{Priority: 9, RunAt: time.Now().Add(time.Hour)})
+	b.Enqueue(queue.Insert{Priority: 9, PinnedRoot: queuetest.Root(t, b.Pool)})
+	b.Enqueue(queue.Insert{Priority: 9, Kind: "unhandled"})
+	b.Enqueue(queue.Insert{Priority: 9, Lane: "elsewhere"})
 	// What is pinned here may have a run that goes on: it is first.
-	got := append(ids(b.claim(b.w, 2)), ids(b.claim(b.w, 10))...)
+	got := append(queuetest.IDs(b.Claim(b.W, 2)), queuetest.IDs(b.Claim(b.W, 10))...)
 	if want := []int64{here, high, first, second, low}; !slices.Equal(got, want) {
 		t.Fatalf("claimed %v, want %v", got, want)
 	}
@@ -55,32 +55,32 @@ func TestClaimTakesNoMoreThanItsLimit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
 	for range 30 {
-		b.enqueue(queue.Insert{})
+		b.Enqueue(queue.Insert{})
 	}
-	equal(t, "limit 0", len(b.claim(b.w, 0)), 0)
-	equal(t, "limit 7", len(b.claim(b.w, 7)), 7)
-	equal(t, "the rest", len(b.claim(b.w, 100)), 23)
+	queuetest.Equal(t, "limit 0", len(b.Claim(b.W, 0)), 0)
+	queuetest.Equal(t, "limit 7", len(b.Claim(b.W, 7)), 7)
+	queuetest.Equal(t, "the rest", len(b.Claim(b.W, 100)), 23)
 }
 
 func TestClaimHonoursRunAtByTheDatabasesClock(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	id := b.enqueue(queue.Insert{RunAt: time.Now().Add(time.Hour)})
-	equal(t, "not due", len(b.claim(b.w, 1)), 0)
-	b.exec(`update jobs set run_at = now() where id = $1`, id)
-	equal(t, "due", b.one(b.w).Job().ID, id)
+	id := b.Enqueue(queue.Insert{RunAt: time.Now().Add(time.Hour)})
+	queuetest.Equal(t, "not due", len(b.Claim(b.W, 1)), 0)
+	b.Exec(`update jobs set run_at = now() where id = $1`, id)
+	queuetest.Equal(t, "due", b.One(b.W).Job().ID, id)
 }
 
 func TestClaimOfAPinnedJob(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	other := b.worker(queuetest.Root(t, b.pool))
-	free := b.enqueue(queue.Insert{PinnedRoot: other.RootID})
-	keyed := b.enqueue(queue.Insert{PinnedRoot: other.RootID, ConcurrencyKey: "k"})
-	equal(t, "claimed by another root", len(b.claim(b.w, 10)), 0)
-	got := ids(b.claim(other, 10))
+	other := b.worker(queuetest.Root(t, b.Pool))
+	free := b.Enqueue(queue.Insert{PinnedRoot: other.RootID})
+	keyed := b.Enqueue(queue.Insert{PinnedRoot: other.RootID, ConcurrencyKey: "k"})
+	queuetest.Equal(t, "claimed by another root", len(b.Claim(b.W, 10)), 0)
+	got := queuetest.IDs(b.Claim(other, 10))
 	slices.Sort(got)
-	equal(t, "claimed by its root", slices.Equal(got, []int64{free, keyed}), true)
+	queuetest.Equal(t, "claimed by its root", slices.Equal(got, []int64{free, keyed}), true)
 }
 
 func TestClaimOfOneConcurrencyKey(t *testing.T) {
@@ -88,37 +88,37 @@ func TestClaimOfOneConcurrencyKey(t *testing.T) {
 	b := newBench(t, queue.Config{})
 	var want []int64
 	for range 3 {
-		want = append(want, b.enqueue(queue.Insert{ConcurrencyKey: "k"}))
+		want = append(want, b.Enqueue(queue.Insert{ConcurrencyKey: "k"}))
 	}
-	b.enqueue(queue.Insert{ConcurrencyKey: "later", RunAt: time.Now().Add(time.Hour)})
-	free := b.enqueue(queue.Insert{ConcurrencyKey: "free"})
+	b.Enqueue(queue.Insert{ConcurrencyKey: "later", RunAt: time.Now().Add(time.Hour)})
+	free := b.Enqueue(queue.Insert{ConcurrencyKey: "free"})
 	var got []int64
 	for n := range want {
-		leases := b.claim(b.w, 10)
+		leases := b.Claim(b.W, 10)
 		if n == 0 {
-			equal(t, "claimed of two keys", len(leases), 2)
-			equal(t, "other key", leases[1].Job().ID, free)
+			queuetest.Equal(t, "claimed of two keys", len(leases), 2)
+			queuetest.Equal(t, "other key", leases[1].Job().ID, free)
 		} else {
-			equal(t, "claimed of one key", len(leases), 1)
+			queuetest.Equal(t, "claimed of one key", len(leases), 1)
 		}
 		got = append(got, leases[0].Job().ID)
-		equal(t, "while it runs", len(b.claim(b.worker(b.w.RootID), 10)), 0)
-		b.no(b.complete(leases[0]))
+		queuetest.Equal(t, "while it runs", len(b.Claim(b.worker(b.W.RootID), 10)), 0)
+		b.No(b.complete(leases[0]))
 	}
-	equal(t, "in order", slices.Equal(got, want), true)
+	queuetest.Equal(t, "in order", slices.Equal(got, want), true)
 }
 
 func TestTwoWorkersOnOneRow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
 	for range 20 {
-		id := b.enqueue(queue.Insert{})
+		id := b.Enqueue(queue.Insert{})
 		var wg sync.WaitGroup
 		won := make(chan *queue.Lease, 8)
 		for range cap(won) {
-			w := queuetest.Worker(b.w.RootID)
+			w := queuetest.Worker(b.W.RootID)
 			wg.Go(func() {
-				leases, err := b.q.Claim(t.Context(), queue.ClaimRequest{Worker: w, Lane: "lane", Kinds: []string{"work"}, Limit: 1})
+				leases, err := b.Q.Claim(t.Context(), queue.ClaimRequest{Worker: w, Lane: "lane", Kinds: []string{"work"}, Limit: 1})
 				if err != nil {
 					t.Error(err)
 				}
@@ -128,9 +128,9 @@ func TestTwoWorkersOnOneRow(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		equal(t, "winners", len(won), 1)
-		equal(t, "epoch", b.get(id).Epoch, 1)
-		b.no(b.complete(<-won))
+		queuetest.Equal(t, "winners", len(won), 1)
+		queuetest.Equal(t, "epoch", b.Get(id).Epoch, 1)
+		b.No(b.complete(<-won))
 	}
 }
 
@@ -140,16 +140,16 @@ func TestManyClaimersShareWhatThereIs(t *testing.T) {
 	b := newBench(t, queue.Config{})
 	const jobs = 400
 	for range jobs {
-		b.enqueue(queue.Insert{})
+		b.Enqueue(queue.Insert{})
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	seen := map[int64]int{}
 	for range 8 {
-		w := queuetest.Worker(b.w.RootID)
+		w := queuetest.Worker(b.W.RootID)
 		wg.Go(func() {
 			for {
-				leases, err := b.q.Claim(t.Context(), queue.ClaimRequest{Worker: w, Lane: "lane", Kinds: []string{"work"}, Limit: 3})
+				leases, err := b.Q.Claim(t.Context(), queue.ClaimRequest{Worker: w, Lane: "lane", Kinds: []string{"work"}, Limit: 3})
 				if err != nil {
 					t.Error(err)
 				}
@@ -165,9 +165,9 @@ func TestManyClaimersShareWhatThereIs(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	equal(t, "jobs claimed", len(seen), jobs)
+	queuetest.Equal(t, "jobs claimed", len(seen), jobs)
 	for id, n := range seen {
-		equal(t, fmt.Sprintf("claims of %d", id), n, 1)
+		queuetest.Equal(t, fmt.Sprintf("claims of %d", id), n, 1)
 	}
 }
 
@@ -175,33 +175,33 @@ func TestManyClaimersShareWhatThereIs(t *testing.T) {
 func TestClaimSkipsLockedRows(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	locked := b.enqueue(queue.Insert{Priority: 1})
-	next := b.enqueue(queue.Insert{})
-	tx, err := b.pool.Begin(t.Context())
-	b.no(err)
+	locked := b.Enqueue(queue.Insert{Priority: 1})
+	next := b.Enqueue(queue.Insert{})
+	tx, err := b.Pool.Begin(t.Context())
+	b.No(err)
 	_, err = tx.Exec(t.Context(), `select from jobs where id = $1 for update`, locked)
-	b.no(err)
-	equal(t, "claimed", b.one(b.w).Job().ID, next)
-	equal(t, "nothing else", len(b.claim(b.w, 1)), 0)
-	b.no(tx.Rollback(t.Context()))
-	equal(t, "unlocked", b.one(b.w).Job().ID, locked)
+	b.No(err)
+	queuetest.Equal(t, "claimed", b.One(b.W).Job().ID, next)
+	queuetest.Equal(t, "nothing else", len(b.Claim(b.W, 1)), 0)
+	b.No(tx.Rollback(t.Context()))
+	queuetest.Equal(t, "unlocked", b.One(b.W).Job().ID, locked)
 }
 
 // While another claimer is at the first job of a key, its second isn't taken instead.
 func TestLockedFirstOfAKeyHoldsItsSecondBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	first := b.enqueue(queue.Insert{ConcurrencyKey: "k"})
-	b.enqueue(queue.Insert{ConcurrencyKey: "between"})
-	b.enqueue(queue.Insert{ConcurrencyKey: "k"})
-	tx, err := b.pool.Begin(t.Context())
-	b.no(err)
+	first := b.Enqueue(queue.Insert{ConcurrencyKey: "k"})
+	b.Enqueue(queue.Insert{ConcurrencyKey: "between"})
+	b.Enqueue(queue.Insert{ConcurrencyKey: "k"})
+	tx, err := b.Pool.Begin(t.Context())
+	b.No(err)
 	_, err = tx.Exec(t.Context(), `select from jobs where id = $1 for update`, first)
-	b.no(err)
-	leases := b.claim(b.w, 10)
-	equal(t, "claimed", len(leases) == 1 && *leases[0].Job().ConcurrencyKey == "between", true)
-	b.no(tx.Rollback(t.Context()))
-	equal(t, "claimed then", b.one(b.w).Job().ID, first)
+	b.No(err)
+	leases := b.Claim(b.W, 10)
+	queuetest.Equal(t, "claimed", len(leases) == 1 && *leases[0].Job().ConcurrencyKey == "between", true)
+	b.No(tx.Rollback(t.Context()))
+	queuetest.Equal(t, "claimed then", b.One(b.W).Job().ID, first)
 }
 
 // Two claimers see different firsts of one key when a job of it begins meanwhile: the unique index decides, and the
@@ -209,25 +209,25 @@ func TestLockedFirstOfAKeyHoldsItsSecondBack(t *testing.T) {
 func TestLoserOfAKeyKeepsItsOtherRows(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	contested := b.enqueue(queue.Insert{ConcurrencyKey: "k", Priority: 9})
-	want := []int64{b.enqueue(queue.Insert{Priority: 8}), b.enqueue(queue.Insert{ConcurrencyKey: "other"})}
-	winner, err := b.pool.Begin(t.Context())
-	b.no(err)
+	contested := b.Enqueue(queue.Insert{ConcurrencyKey: "k", Priority: 9})
+	want := []int64{b.Enqueue(queue.Insert{Priority: 8}), b.Enqueue(queue.Insert{ConcurrencyKey: "other"})}
+	winner, err := b.Pool.Begin(t.Context())
+	b.No(err)
 	defer func() { _ = winner.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = winner.Exec(t.Context(), `insert into jobs (kind, lane, max_attempts, concurrency_key, state, epoch, worker_id, lease_expires_at)
 		values ('work', 'elsewhere', 3, 'k', 'running', 1, gen_random_uuid(), now() + interval '1 hour')`)
-	b.no(err)
+	b.No(err)
 	got := make(chan []int64, 1)
-	go func() { got <- ids(b.claim(b.w, 10)) }()
+	go func() { got <- queuetest.IDs(b.Claim(b.W, 10)) }()
 	queuetest.Until(t, "the loser waits for the winner", func() bool {
 		var waiting bool
-		b.no(b.pool.QueryRow(t.Context(), `select exists (select from pg_stat_activity
+		b.No(b.Pool.QueryRow(t.Context(), `select exists (select from pg_stat_activity
 			where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waiting))
 		return waiting
 	})
-	b.no(winner.Commit(t.Context()))
-	equal(t, "claimed", slices.Equal(queuetest.Wait(t, "the loser's claim", got), want), true)
-	equal(t, "epoch of the contested one", b.state(contested, queue.StateQueued).Epoch, 0)
+	b.No(winner.Commit(t.Context()))
+	queuetest.Equal(t, "claimed", slices.Equal(queuetest.Wait(t, "the loser's claim", got), want), true)
+	queuetest.Equal(t, "epoch of the contested one", b.state(contested, queue.StateQueued).Epoch, 0)
 }
 
 func TestWorkerIsRegisteredAndStopped(t *testing.T) {
@@ -235,17 +235,17 @@ func TestWorkerIsRegisteredAndStopped(t *testing.T) {
 	b := newBench(t, queue.Config{})
 	var stopped *time.Time
 	read := func() {
-		b.no(b.pool.QueryRow(t.Context(), `select stopped_at from workers where id = $1`, b.w.ID).Scan(&stopped))
+		b.No(b.Pool.QueryRow(t.Context(), `select stopped_at from workers where id = $1`, b.W.ID).Scan(&stopped))
 	}
 	read()
-	equal(t, "running", stopped == nil, true)
-	b.no(b.q.WorkerStopped(t.Context(), b.w))
+	queuetest.Equal(t, "running", stopped == nil, true)
+	b.No(b.Q.WorkerStopped(t.Context(), b.W))
 	read()
-	equal(t, "stopped", stopped != nil, true)
-	b.no(b.q.RegisterWorker(t.Context(), b.w))
+	queuetest.Equal(t, "stopped", stopped != nil, true)
+	b.No(b.Q.RegisterWorker(t.Context(), b.W))
 	read()
-	equal(t, "running again", stopped == nil, true)
-	if err := b.q.RegisterWorker(t.Context(), queuetest.Worker(uuid.New())); err == nil {
+	queuetest.Equal(t, "running again", stopped == nil, true)
+	if err := b.Q.RegisterWorker(t.Context(), queuetest.Worker(uuid.New())); err == nil {
 		t.Fatal("registered under a root that nobody bound")
 	}
 }

@@ -20,18 +20,18 @@ func TestClaimersOfAMixedQueue(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
 	const jobs = 5000
-	b.exec(insertJobs+`select case when n % 5 = 0 then 'other' else 'work' end, 'lane', case when n % 4 = 0 then 'a' else '' end, 3, n % 3,
+	b.Exec(insertJobs+`select case when n % 5 = 0 then 'other' else 'work' end, 'lane', case when n % 4 = 0 then 'a' else '' end, 3, n % 3,
 		case when n % 3 = 0 then 'k' || n % 20 end, case when n % 7 = 0 then $2::uuid end, now() - n % 11 * interval '1 s'
-		from generate_series(1, $1::int) n`, jobs, b.w.RootID)
+		from generate_series(1, $1::int) n`, jobs, b.W.RootID)
 	r := &runners{running: map[string]int{}, left: jobs}
 	var mu sync.Mutex
 	claimed := map[int64]int{}
 	var wg sync.WaitGroup
 	for range 4 {
-		req := queue.ClaimRequest{Worker: queuetest.Worker(b.w.RootID), Lane: "lane", Kinds: []string{"work", "other"}, Repos: []string{"a"}, Limit: 25}
+		req := queue.ClaimRequest{Worker: queuetest.Worker(b.W.RootID), Lane: "lane", Kinds: []string{"work", "other"}, Repos: []string{"a"}, Limit: 25}
 		wg.Go(func() {
 			for r.more() {
-				leases, err := b.q.Claim(t.Context(), req)
+				leases, err := b.Q.Claim(t.Context(), req)
 				if err != nil {
 					r.fail(err.Error())
 					return
@@ -41,15 +41,15 @@ func TestClaimersOfAMixedQueue(t *testing.T) {
 					claimed[l.Job().ID]++
 				}
 				mu.Unlock()
-				r.finish(t.Context(), b.pool, leases)
+				r.finish(t.Context(), b.Pool, leases)
 			}
 		})
 	}
 	wg.Wait()
-	equal(t, "problem", r.problem, "")
-	equal(t, "jobs claimed", len(claimed), jobs)
+	queuetest.Equal(t, "problem", r.problem, "")
+	queuetest.Equal(t, "jobs claimed", len(claimed), jobs)
 	for id, n := range claimed {
-		equal(t, fmt.Sprintf("claims of %d", id), n, 1)
+		queuetest.Equal(t, fmt.Sprintf("claims of %d", id), n, 1)
 	}
 }
 
@@ -62,25 +62,25 @@ func TestConcurrencyKeyNeverTwice(t *testing.T) {
 		priorities := rapid.SliceOfN(rapid.IntRange(0, 2), len(keys), len(keys)).Draw(rt, "priorities")
 		workers := rapid.IntRange(1, 6).Draw(rt, "workers")
 		limit := rapid.IntRange(1, 5).Draw(rt, "limit")
-		b.exec(`truncate jobs`)
+		b.Exec(`truncate jobs`)
 		for n, key := range keys {
 			in := queue.Insert{Kind: "work", Lane: "lane", Priority: priorities[n]}
 			if key > 0 {
 				in.ConcurrencyKey = fmt.Sprint("k", key)
 			}
-			b.enqueue(in)
+			b.Enqueue(in)
 		}
 		r := &runners{running: map[string]int{}, left: len(keys)}
 		var wg sync.WaitGroup
 		for range workers {
-			w := queuetest.Worker(b.w.RootID)
-			wg.Go(func() { r.run(t.Context(), b.q, w, limit) })
+			w := queuetest.Worker(b.W.RootID)
+			wg.Go(func() { r.run(t.Context(), b.Q, w, limit) })
 		}
 		wg.Wait()
 		if r.problem != "" {
 			rt.Fatal(r.problem)
 		}
-		census, err := overview.NewReader(b.pool).Census(t.Context())
+		census, err := overview.NewReader(b.Pool).Census(t.Context())
 		if err != nil || len(census.Depth) != 0 {
 			rt.Fatalf("left: %+v, %v", census.Depth, err)
 		}
@@ -125,7 +125,7 @@ func (r *runners) finish(ctx context.Context, pool *pgxpool.Pool, leases []*queu
 		r.enter(l.Job().ConcurrencyKey, -1)
 	}
 	if _, err := pool.Exec(ctx, `update jobs set state = 'succeeded', finished_at = now(), worker_id = null, lease_expires_at = null
-		where id = any($1)`, ids(leases)); err != nil {
+		where id = any($1)`, queuetest.IDs(leases)); err != nil {
 		r.fail(err.Error())
 	}
 	for range leases {
@@ -167,15 +167,15 @@ func (r *runners) fail(problem string) {
 func TestClaimThatAlwaysLosesBringsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	b.enqueue(queue.Insert{})
-	b.exec(`create function lose() returns trigger language plpgsql as $$ begin raise exception using errcode = '40P01'; end $$`)
-	b.exec(`create trigger lose before update on jobs for each statement execute function lose()`)
-	if leases := b.claim(b.w, 10); len(leases) > 0 {
+	b.Enqueue(queue.Insert{})
+	b.Exec(`create function lose() returns trigger language plpgsql as $$ begin raise exception using errcode = '40P01'; end $$`)
+	b.Exec(`create trigger lose before update on jobs for each statement execute function lose()`)
+	if leases := b.Claim(b.W, 10); len(leases) > 0 {
 		t.Errorf("%d claimed", len(leases))
 	}
-	if again := b.q.LookAgain(b.w.ID, "lane"); again <= 0 || again > time.Second {
+	if again := b.Q.LookAgain(b.W.ID, "lane"); again <= 0 || again > time.Second {
 		t.Errorf("to look again after %s", again)
 	}
-	b.exec(`drop trigger lose on jobs`)
-	equal(t, "claimed then", len(b.claim(b.w, 10)), 1)
+	b.Exec(`drop trigger lose on jobs`)
+	queuetest.Equal(t, "claimed then", len(b.Claim(b.W, 10)), 1)
 }

@@ -17,14 +17,14 @@ const commit = "commit\x00" // as it is sent
 func TestUnansweredCommitThatHappened(t *testing.T) {
 	t.Parallel()
 	b, proxy := viaProxy(t, queue.Config{})
-	lease := b.running(queue.Insert{})
-	b.no(lease.Tx(t.Context(), func(tx pgx.Tx) error {
+	lease := b.Running(queue.Insert{})
+	b.No(lease.Tx(t.Context(), func(tx pgx.Tx) error {
 		proxy.Set(queuetest.CutAfter, commit)
 		return lease.CompleteTx(t.Context(), tx)
 	}))
-	equal(t, "cut", proxy.Hits() > 0, true)
-	equal(t, "ended", lease.Outcome(), queue.OutcomeSucceeded)
-	equal(t, "lost", lease.Lost(), false)
+	queuetest.Equal(t, "cut", proxy.Hits() > 0, true)
+	queuetest.Equal(t, "ended", lease.Outcome(), queue.OutcomeSucceeded)
+	queuetest.Equal(t, "lost", lease.Lost(), false)
 	b.state(lease.Job().ID, queue.StateSucceeded)
 }
 
@@ -32,17 +32,17 @@ func TestUnansweredCommitThatHappened(t *testing.T) {
 func TestUnansweredCommitThatDidNotHappen(t *testing.T) {
 	t.Parallel()
 	b, proxy := viaProxy(t, queue.Config{})
-	lease := b.running(queue.Insert{})
+	lease := b.Running(queue.Insert{})
 	err := lease.Tx(t.Context(), func(tx pgx.Tx) error {
 		proxy.Set(queuetest.CutBefore, commit)
 		return lease.CompleteTx(t.Context(), tx)
 	})
-	b.is(err, queue.ErrUnavailable)
-	equal(t, "ended", lease.Ended() || lease.Lost(), false)
+	b.Is(err, queue.ErrUnavailable)
+	queuetest.Equal(t, "ended", lease.Ended() || lease.Lost(), false)
 	proxy.Set(queuetest.Pass, "")
 	b.state(lease.Job().ID, queue.StateRunning)
-	b.no(b.complete(lease))
-	equal(t, "ended", lease.Ended(), true)
+	b.No(b.complete(lease))
+	queuetest.Equal(t, "ended", lease.Ended(), true)
 }
 
 // With the database away the outcome stays open, and whatever is written next finds it out. There is no second end.
@@ -58,31 +58,31 @@ func TestUnsureEndIsResolvedByTheNextTx(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b, proxy := viaProxy(t, queue.Config{QueryTimeout: 5 * time.Second})
-			lease := b.running(queue.Insert{})
+			lease := b.Running(queue.Insert{})
 			b.beat(lease)
 			unsure(t, b, proxy, lease, c.mode)
-			equal(t, "ended or lost", lease.Ended() || lease.Lost(), false)
+			queuetest.Equal(t, "ended or lost", lease.Ended() || lease.Lost(), false)
 			proxy.Set(queuetest.Pass, "")
 
 			// A beat may see the row gone: not a loss, not an orphan.
 			queuetest.Until(t, "a beat comes through", func() bool {
-				beat, err := b.q.Beat(t.Context(), b.w, []*queue.Lease{lease})
-				equal(t, "lost or orphan", len(beat.Lost)+beat.Orphans, 0)
+				beat, err := b.Q.Beat(t.Context(), b.W, []*queue.Lease{lease})
+				queuetest.Equal(t, "lost or orphan", len(beat.Lost)+beat.Orphans, 0)
 				return err == nil
 			})
 			err := lease.Tx(t.Context(), func(tx pgx.Tx) error {
 				return lease.FailTx(t.Context(), tx, queue.Failure{Code: "second"})
 			})
 			if c.want == queue.OutcomeSucceeded {
-				b.is(err, queue.ErrEnded)
+				b.Is(err, queue.ErrEnded)
 			} else {
-				b.no(err)
+				b.No(err)
 			}
-			equal(t, "outcome", lease.Outcome(), c.want)
+			queuetest.Equal(t, "outcome", lease.Outcome(), c.want)
 			b.state(lease.Job().ID, queue.State(c.want))
-			census, err := overview.NewReader(b.pool).Census(t.Context())
-			b.no(err)
-			equal(t, "ends", census.Counts[queue.StateSucceeded]+census.Counts[queue.StateFailed], 1)
+			census, err := overview.NewReader(b.Pool).Census(t.Context())
+			b.No(err)
+			queuetest.Equal(t, "ends", census.Counts[queue.StateSucceeded]+census.Counts[queue.StateFailed], 1)
 		})
 	}
 }
@@ -94,19 +94,19 @@ func unsure(t *testing.T, b *bench, proxy *queuetest.Proxy, lease *queue.Lease, 
 		proxy.Set(mode, commit)
 		return lease.CompleteTx(t.Context(), tx)
 	})
-	b.is(err, queue.ErrUnavailable)
+	b.Is(err, queue.ErrUnavailable)
 }
 
 // The row was taken by somebody else while the end was in doubt, and that end never happened: a loss.
 func TestUnsureEndThatWasLost(t *testing.T) {
 	t.Parallel()
 	b, proxy := viaProxy(t, queue.Config{QueryTimeout: 5 * time.Second})
-	lease := b.running(queue.Insert{})
+	lease := b.Running(queue.Insert{})
 	unsure(t, b, proxy, lease, queuetest.DieBefore)
 	proxy.Set(queuetest.Pass, "")
-	b.exec(`update jobs set state = 'queued', worker_id = null, lease_expires_at = null`)
-	b.is(b.complete(lease), queue.ErrLeaseLost)
-	equal(t, "lost", lease.Lost() && !lease.Ended(), true)
+	b.Exec(`update jobs set state = 'queued', worker_id = null, lease_expires_at = null`)
+	b.Is(b.complete(lease), queue.ErrLeaseLost)
+	queuetest.Equal(t, "lost", lease.Lost() && !lease.Ended(), true)
 	b.state(lease.Job().ID, queue.StateQueued)
 }
 
@@ -114,27 +114,27 @@ func TestUnsureEndThatWasLost(t *testing.T) {
 func TestTerminatedBackend(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	lease := b.running(queue.Insert{})
-	err := b.tx(lease, func(tx pgx.Tx) error {
-		b.no(lease.CompleteTx(t.Context(), tx))
+	lease := b.Running(queue.Insert{})
+	err := b.Tx(lease, func(tx pgx.Tx) error {
+		b.No(lease.CompleteTx(t.Context(), tx))
 		var pid int
-		b.no(tx.QueryRow(t.Context(), `select pg_backend_pid()`).Scan(&pid))
-		b.exec(`select pg_terminate_backend($1, 10000)`, pid)
+		b.No(tx.QueryRow(t.Context(), `select pg_backend_pid()`).Scan(&pid))
+		b.Exec(`select pg_terminate_backend($1, 10000)`, pid)
 		return nil
 	})
-	b.is(err, queue.ErrUnavailable)
-	equal(t, "ended or lost", lease.Ended() || lease.Lost(), false)
-	b.no(b.complete(lease))
+	b.Is(err, queue.ErrUnavailable)
+	queuetest.Equal(t, "ended or lost", lease.Ended() || lease.Lost(), false)
+	b.No(b.complete(lease))
 }
 
 // Or under a statement: the handler's error says that the database was away.
 func TestTerminatedBackendUnderAStatement(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	lease := b.running(queue.Insert{})
-	b.is(b.tx(lease, func(tx pgx.Tx) error {
+	lease := b.Running(queue.Insert{})
+	b.Is(b.Tx(lease, func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), `select pg_terminate_backend(pg_backend_pid())`)
 		return err
 	}), queue.ErrUnavailable)
-	b.no(b.complete(lease))
+	b.No(b.complete(lease))
 }

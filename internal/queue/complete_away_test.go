@@ -22,16 +22,16 @@ func proxied(t *testing.T, jobs int) (*bench, *queuetest.Proxy, []*queue.Lease, 
 
 // endedOnce completes the leases the way a worker does that wasn't answered, and checks that each ended once.
 func (b *bench) endedOnce(leases ...*queue.Lease) {
-	b.t.Helper()
+	b.T.Helper()
 	for _, l := range leases {
 		if err := b.complete(l); err != nil {
-			b.is(err, queue.ErrEnded)
+			b.Is(err, queue.ErrEnded)
 		}
-		equal(b.t, "outcome", l.Outcome(), queue.OutcomeSucceeded)
-		equal(b.t, "lost", l.Lost(), false)
+		queuetest.Equal(b.T, "outcome", l.Outcome(), queue.OutcomeSucceeded)
+		queuetest.Equal(b.T, "lost", l.Lost(), false)
 		b.state(l.Job().ID, queue.StateSucceeded)
 	}
-	equal(b.t, "total", b.succeeded(), len(leases))
+	queuetest.Equal(b.T, "total", b.succeeded(), len(leases))
 }
 
 // The COMMIT of a batch went through and its answer didn't come: each lease finds out that its job has ended.
@@ -40,7 +40,7 @@ func TestUnansweredCommitOfABatchThatHappened(t *testing.T) {
 	b, proxy, leases, e := proxied(t, 5)
 	proxy.Set(queuetest.CutAfter, commit)
 	b.allNo(e.together(leases...))
-	equal(t, "cut", proxy.Hits(), 1) // what finds out writes nothing
+	queuetest.Equal(t, "cut", proxy.Hits(), 1) // what finds out writes nothing
 	b.endedOnce(leases...)
 }
 
@@ -50,10 +50,10 @@ func TestUnansweredCommitOfABatchThatDidNotHappen(t *testing.T) {
 	b, proxy, leases, e := proxied(t, 5)
 	proxy.Set(queuetest.CutBefore, commit)
 	for _, err := range e.together(leases...) {
-		b.is(err, queue.ErrUnavailable)
+		b.Is(err, queue.ErrUnavailable)
 	}
 	for _, l := range leases {
-		equal(t, "ended or lost", l.Ended() || l.Lost(), false)
+		queuetest.Equal(t, "ended or lost", l.Ended() || l.Lost(), false)
 		b.state(l.Job().ID, queue.StateRunning)
 	}
 	proxy.Set(queuetest.Pass, "")
@@ -70,16 +70,16 @@ func TestUnsureEndsOfABatchAreResolvedLater(t *testing.T) {
 			b, proxy, leases, e := proxied(t, 4)
 			proxy.Set(mode, commit)
 			for _, err := range e.together(leases...) {
-				b.is(err, queue.ErrUnavailable)
+				b.Is(err, queue.ErrUnavailable)
 			}
 			proxy.Set(queuetest.Pass, "")
 			queuetest.Until(t, "a beat comes through", func() bool {
-				beat, err := b.q.Beat(t.Context(), b.w, leases)
-				equal(t, "lost or orphans", len(beat.Lost)+beat.Orphans, 0)
+				beat, err := b.Q.Beat(t.Context(), b.W, leases)
+				queuetest.Equal(t, "lost or orphans", len(beat.Lost)+beat.Orphans, 0)
 				return err == nil
 			})
 			for _, l := range leases {
-				equal(t, "ended or lost", l.Ended() || l.Lost(), false)
+				queuetest.Equal(t, "ended or lost", l.Ended() || l.Lost(), false)
 			}
 			b.allNo(e.together(leases[:2]...))
 			b.endedOnce(leases...)
@@ -93,15 +93,15 @@ func TestUnsureEndOfABatchThatWasLost(t *testing.T) {
 	b, proxy, leases, e := proxied(t, 2)
 	proxy.Set(queuetest.DieBefore, commit)
 	for _, err := range e.together(leases...) {
-		b.is(err, queue.ErrUnavailable)
+		b.Is(err, queue.ErrUnavailable)
 	}
 	proxy.Set(queuetest.Pass, "")
 	b.takeAway(leases[0])
 	errs := e.together(leases...)
-	b.is(errs[0], queue.ErrLeaseLost)
-	b.no(errs[1])
+	b.Is(errs[0], queue.ErrLeaseLost)
+	b.No(errs[1])
 	b.state(leases[0].Job().ID, queue.StateQueued)
-	equal(t, "total", b.succeeded(), 1)
+	queuetest.Equal(t, "total", b.succeeded(), 1)
 }
 
 func TestBatchWithoutADatabaseIsResentWhenItIsBack(t *testing.T) {
@@ -109,17 +109,17 @@ func TestBatchWithoutADatabaseIsResentWhenItIsBack(t *testing.T) {
 	b, proxy, leases, e := proxied(t, 3)
 	proxy.Set(queuetest.Refuse, "")
 	for _, err := range e.together(leases...) {
-		b.is(err, queue.ErrUnavailable)
+		b.Is(err, queue.ErrUnavailable)
 	}
 	for _, l := range leases {
-		equal(t, "ended or lost", l.Ended() || l.Lost(), false)
+		queuetest.Equal(t, "ended or lost", l.Ended() || l.Lost(), false)
 	}
 	proxy.Set(queuetest.Pass, "")
 	b.takeAway(leases[2])
 	errs := e.together(leases...)
-	b.no(errs[0])
-	b.no(errs[1])
-	b.is(errs[2], queue.ErrLeaseLost) // if the epoch still holds
+	b.No(errs[0])
+	b.No(errs[1])
+	b.Is(errs[2], queue.ErrLeaseLost) // if the epoch still holds
 }
 
 // The backend dies in the middle of the batch: definite, nothing was kept.
@@ -131,12 +131,12 @@ func TestTerminatedBackendOfABatch(t *testing.T) {
 	told := make(chan []error, 1)
 	e := newEnding(b, 0)
 	go func() { told <- e.together(leases...) }()
-	b.exec(`select pg_terminate_backend($1, 10000)`, b.untilWaiting())
+	b.Exec(`select pg_terminate_backend($1, 10000)`, b.untilWaiting())
 	for _, err := range queuetest.Wait(t, "answers", told) {
-		b.is(err, queue.ErrUnavailable)
+		b.Is(err, queue.ErrUnavailable)
 	}
 	unlock()
-	equal(t, "total", b.succeeded(), 0)
+	queuetest.Equal(t, "total", b.succeeded(), 0)
 	b.allNo(e.together(leases...))
 	b.endedOnce(leases...)
 }
@@ -150,7 +150,7 @@ func TestTerminatedBackendsUnderLoad(t *testing.T) {
 	killed := make(chan struct{})
 	go func() {
 		defer close(killed)
-		admin, err := pgx.ConnectConfig(t.Context(), b.pool.Config().ConnConfig)
+		admin, err := pgx.ConnectConfig(t.Context(), b.Pool.Config().ConnConfig)
 		if err != nil {
 			t.Error(err)
 			return
@@ -188,11 +188,11 @@ func TestTerminatedBackendsUnderLoad(t *testing.T) {
 		for n := range ins {
 			ins[n] = queue.Insert{Kind: "work", Lane: "lane"}
 		}
-		insist("jobs are queued", func() error { _, err := bulk.EnqueueMany(t.Context(), b.pool, ins); return err })
+		insist("jobs are queued", func() error { _, err := bulk.EnqueueMany(t.Context(), b.Pool, ins); return err })
 		for {
 			var leases []*queue.Lease
 			insist("jobs are claimed", func() (err error) {
-				leases, err = b.q.Claim(t.Context(), queue.ClaimRequest{Worker: b.w, Lane: "lane", Kinds: []string{"work"}, Limit: each})
+				leases, err = b.Q.Claim(t.Context(), queue.ClaimRequest{Worker: b.W, Lane: "lane", Kinds: []string{"work"}, Limit: each})
 				return err
 			})
 			if len(leases) == 0 {
@@ -210,11 +210,11 @@ func TestTerminatedBackendsUnderLoad(t *testing.T) {
 					return nil
 				})
 			}
-			insist("a beat comes through", func() error { _, err := b.q.Beat(t.Context(), b.w, nil); return err })
+			insist("a beat comes through", func() error { _, err := b.Q.Beat(t.Context(), b.W, nil); return err })
 		}
 	}
-	rows := b.count(`select count(*) from jobs`)
-	equal(t, "all have ended", b.count(`select count(*) from jobs where state = 'succeeded'`), rows)
-	equal(t, "each once", b.succeeded(), rows)
-	equal(t, "none is missing", rows >= done*each, true)
+	rows := b.Count(`select count(*) from jobs`)
+	queuetest.Equal(t, "all have ended", b.Count(`select count(*) from jobs where state = 'succeeded'`), rows)
+	queuetest.Equal(t, "each once", b.succeeded(), rows)
+	queuetest.Equal(t, "none is missing", rows >= done*each, true)
 }

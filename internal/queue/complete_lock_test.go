@@ -12,19 +12,19 @@ import (
 
 // lock holds a job's row in a transaction of somebody else until the returned function is called.
 func (b *bench) lock(id int64) (unlock func()) {
-	b.t.Helper()
-	tx, err := b.pool.Begin(b.t.Context())
-	b.no(err)
-	b.t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(b.t.Context())) })
-	_, err = tx.Exec(b.t.Context(), `select from jobs where id = $1 for update`, id)
-	b.no(err)
-	return func() { b.no(tx.Rollback(b.t.Context())) }
+	b.T.Helper()
+	tx, err := b.Pool.Begin(b.T.Context())
+	b.No(err)
+	b.T.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(b.T.Context())) })
+	_, err = tx.Exec(b.T.Context(), `select from jobs where id = $1 for update`, id)
+	b.No(err)
+	return func() { b.No(tx.Rollback(b.T.Context())) }
 }
 
 func (b *bench) untilWaiting() (pid int) {
-	b.t.Helper()
-	queuetest.Until(b.t, "somebody waits for the lock", func() bool {
-		err := b.pool.QueryRow(b.t.Context(), `select pid from pg_stat_activity
+	b.T.Helper()
+	queuetest.Until(b.T, "somebody waits for the lock", func() bool {
+		err := b.Pool.QueryRow(b.T.Context(), `select pid from pg_stat_activity
 			where datname = current_database() and wait_event_type = 'Lock'`).Scan(&pid)
 		return err == nil
 	})
@@ -44,13 +44,13 @@ func TestMarkBeforeTheCommitOfABatchWins(t *testing.T) {
 	leases[0].MarkLost(queue.ErrStopping)
 	unlock()
 	errs := queuetest.Wait(t, "ends", told)
-	b.is(errs[0], queue.ErrLeaseLost)
-	b.no(errs[1])
-	b.no(errs[2])
+	b.Is(errs[0], queue.ErrLeaseLost)
+	b.No(errs[1])
+	b.No(errs[2])
 	b.state(leases[0].Job().ID, queue.StateRunning)
-	equal(t, "ended", leases[0].Ended(), false)
-	equal(t, "total", b.succeeded(), 2)
-	b.no(leases[0].Release(t.Context(), queue.Release{}))
+	queuetest.Equal(t, "ended", leases[0].Ended(), false)
+	queuetest.Equal(t, "total", b.succeeded(), 2)
+	b.No(leases[0].Release(t.Context(), queue.Release{}))
 }
 
 // A row that somebody keeps locked holds up its own end only.
@@ -67,7 +67,7 @@ func TestLockedRowDoesNotKeepABatch(t *testing.T) {
 	b.allNo(e.together(leases...))
 	b.state(other.Job().ID, queue.StateRunning)
 	unlock()
-	b.no(queuetest.Wait(t, "the locked one", locked))
+	b.No(queuetest.Wait(t, "the locked one", locked))
 	b.state(other.Job().ID, queue.StateSucceeded)
 }
 
@@ -76,13 +76,13 @@ func TestBadRowDoesNotSpoilABatch(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
 	leases := b.runningMany(5, queue.Insert{})
-	b.exec(`create function refuse() returns trigger language plpgsql as $$ begin raise 'refused'; end $$`)
-	b.exec(fmt.Sprintf(`create trigger refuse before update on jobs for each row when (new.state = 'succeeded' and new.id = %d)
+	b.Exec(`create function refuse() returns trigger language plpgsql as $$ begin raise 'refused'; end $$`)
+	b.Exec(fmt.Sprintf(`create trigger refuse before update on jobs for each row when (new.state = 'succeeded' and new.id = %d)
 		execute function refuse()`, leases[2].Job().ID))
 	errs := newEnding(b, 0).together(leases...)
 	for n, err := range errs {
-		equal(t, fmt.Sprintf("refused: %v", err), err != nil, n == 2)
+		queuetest.Equal(t, fmt.Sprintf("refused: %v", err), err != nil, n == 2)
 	}
-	equal(t, "total", b.succeeded(), 4)
-	equal(t, "ended or lost", leases[2].Ended() || leases[2].Lost(), false)
+	queuetest.Equal(t, "total", b.succeeded(), 4)
+	queuetest.Equal(t, "ended or lost", leases[2].Ended() || leases[2].Lost(), false)
 }

@@ -1,7 +1,6 @@
 package queue_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -10,64 +9,43 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"orch/internal/db"
 	"orch/internal/queue"
-	"orch/internal/testdb"
+	"orch/internal/queue/queuetest"
 )
-
-// listen returns what waits for the next notification.
-func (b *bench) listen(channels ...string) (next func() *pgconn.Notification) {
-	b.t.Helper()
-	conn, err := pgx.ConnectConfig(b.t.Context(), testdb.ConnConfig(b.pool))
-	b.no(err)
-	b.t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(b.t.Context())) })
-	for _, channel := range channels {
-		_, err = conn.Exec(b.t.Context(), "listen "+channel)
-		b.no(err)
-	}
-	return func() *pgconn.Notification {
-		b.t.Helper()
-		ctx, cancel := context.WithTimeout(b.t.Context(), 4*time.Minute)
-		defer cancel()
-		n, err := conn.WaitForNotification(ctx)
-		b.no(err)
-		return n
-	}
-}
 
 func TestEnqueueKeepsWhatItWasGiven(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
 	at := time.Now().Add(time.Hour).Truncate(time.Microsecond)
-	id := b.enqueue(queue.Insert{
+	id := b.Enqueue(queue.Insert{
 		Args: map[string]int{"n": 1}, Priority: 7, RunAt: at, MaxAttempts: 9, DedupeKey: queue.TaskKey(12), ConcurrencyKey: "c",
-		TaskID: 12, PinnedRoot: b.w.RootID, Repo: "shop",
+		TaskID: 12, PinnedRoot: b.W.RootID, Repo: "shop",
 	})
 	job := b.state(id, queue.StateQueued)
-	equal(t, "args", string(job.Args), `{"n": 1}`)
-	equal(t, "priority", job.Priority, 7)
-	equal(t, "run_at", job.RunAt.Equal(at), true)
-	equal(t, "max attempts", job.MaxAttempts, 9)
-	equal(t, "dedupe key", *job.DedupeKey, "task:12")
-	equal(t, "concurrency key", *job.ConcurrencyKey, "c")
-	equal(t, "task", *job.TaskID, 12)
-	equal(t, "repository", job.Repo, "shop")
-	equal(t, "root", *job.PinnedRoot, b.w.RootID)
+	queuetest.Equal(t, "args", string(job.Args), `{"n": 1}`)
+	queuetest.Equal(t, "priority", job.Priority, 7)
+	queuetest.Equal(t, "run_at", job.RunAt.Equal(at), true)
+	queuetest.Equal(t, "max attempts", job.MaxAttempts, 9)
+	queuetest.Equal(t, "dedupe key", *job.DedupeKey, "task:12")
+	queuetest.Equal(t, "concurrency key", *job.ConcurrencyKey, "c")
+	queuetest.Equal(t, "task", *job.TaskID, 12)
+	queuetest.Equal(t, "repository", job.Repo, "shop")
+	queuetest.Equal(t, "root", *job.PinnedRoot, b.W.RootID)
 
-	plain := b.state(b.enqueue(queue.Insert{}), queue.StateQueued)
-	equal(t, "args", string(plain.Args), `{}`)
-	equal(t, "max attempts", plain.MaxAttempts, 3)
-	equal(t, "no repository", plain.Repo, "")
-	equal(t, "no key", plain.DedupeKey == nil && plain.ConcurrencyKey == nil && plain.TaskID == nil && plain.PinnedRoot == nil, true)
+	plain := b.state(b.Enqueue(queue.Insert{}), queue.StateQueued)
+	queuetest.Equal(t, "args", string(plain.Args), `{}`)
+	queuetest.Equal(t, "max attempts", plain.MaxAttempts, 3)
+	queuetest.Equal(t, "no repository", plain.Repo, "")
+	queuetest.Equal(t, "no key", plain.DedupeKey == nil && plain.ConcurrencyKey == nil && plain.TaskID == nil && plain.PinnedRoot == nil, true)
 }
 
 func TestEnqueueRefusesWhatHasNoName(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
 	for _, in := range []queue.Insert{{Kind: "work"}, {Lane: "lane"}, {Kind: "work", Lane: "lane", Args: func() {}}} {
-		if _, err := b.q.Enqueue(t.Context(), in); err == nil {
+		if _, err := b.Q.Enqueue(t.Context(), in); err == nil {
 			t.Fatalf("%+v was queued", in)
 		}
 	}
@@ -76,49 +54,49 @@ func TestEnqueueRefusesWhatHasNoName(t *testing.T) {
 func TestEnqueueNotifiesAtCommit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	heard := b.listen(queue.ChannelJobs, queue.ChannelControl)
-	b.enqueue(queue.Insert{Lane: "here"})
-	equal(t, "payload", heard().Payload, "here")
+	heard := b.Listen(queue.ChannelJobs, queue.ChannelControl)
+	b.Enqueue(queue.Insert{Lane: "here"})
+	queuetest.Equal(t, "payload", heard().Payload, "here")
 
-	lease := b.running(queue.Insert{})
+	lease := b.Running(queue.Insert{})
 	heard()
-	b.no(b.release(lease, queue.Release{}))
-	equal(t, "payload of the release", heard().Payload, "lane")
+	b.No(b.release(lease, queue.Release{}))
+	queuetest.Equal(t, "payload of the release", heard().Payload, "lane")
 
 	// One that is due later wakes nobody: the next notification is the cancel's.
-	lease = b.one(b.w)
-	b.no(b.release(lease, queue.Release{After: time.Hour}))
-	b.exec(`update jobs set run_at = now() where id = $1`, lease.Job().ID)
-	_, err := b.q.Cancel(t.Context(), b.one(b.w).Job().ID)
-	b.no(err)
+	lease = b.One(b.W)
+	b.No(b.release(lease, queue.Release{After: time.Hour}))
+	b.Exec(`update jobs set run_at = now() where id = $1`, lease.Job().ID)
+	_, err := b.Q.Cancel(t.Context(), b.One(b.W).Job().ID)
+	b.No(err)
 	n := heard()
-	equal(t, "channel of the cancel", n.Channel, queue.ChannelControl)
-	equal(t, "payload of the cancel", n.Payload, "beat")
+	queuetest.Equal(t, "channel of the cancel", n.Channel, queue.ChannelControl)
+	queuetest.Equal(t, "payload of the cancel", n.Payload, "beat")
 }
 
 func TestEnqueueReturnsTheLiveTwin(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
 	in := queue.Insert{Kind: "work", Lane: "lane", DedupeKey: "key"}
-	first := b.enqueue(in)
-	twin, err := b.q.Enqueue(t.Context(), in)
-	b.no(err)
-	equal(t, "twin of a queued job", twin, queue.Inserted{ID: first, Duplicate: true})
-	lease := b.one(b.w)
-	twin, err = b.q.Enqueue(t.Context(), in)
-	b.no(err)
-	equal(t, "twin of a running job", twin, queue.Inserted{ID: first, Duplicate: true})
+	first := b.Enqueue(in)
+	twin, err := b.Q.Enqueue(t.Context(), in)
+	b.No(err)
+	queuetest.Equal(t, "twin of a queued job", twin, queue.Inserted{ID: first, Duplicate: true})
+	lease := b.One(b.W)
+	twin, err = b.Q.Enqueue(t.Context(), in)
+	b.No(err)
+	queuetest.Equal(t, "twin of a running job", twin, queue.Inserted{ID: first, Duplicate: true})
 
 	// In the transaction that ends the job its key is free.
 	var next queue.Inserted
-	b.no(b.tx(lease, func(tx pgx.Tx) (err error) {
+	b.No(b.Tx(lease, func(tx pgx.Tx) (err error) {
 		if err := lease.CompleteTx(t.Context(), tx); err != nil {
 			return err
 		}
 		next, err = queue.EnqueueTx(t.Context(), tx, in)
 		return err
 	}))
-	equal(t, "after the end", next.Duplicate, false)
+	queuetest.Equal(t, "after the end", next.Duplicate, false)
 	b.state(next.ID, queue.StateQueued)
 }
 
@@ -129,7 +107,7 @@ func TestEnqueueOfManyTwinsAtOnceLeavesOne(t *testing.T) {
 	got := make(chan queue.Inserted, 50)
 	for range cap(got) {
 		wg.Go(func() {
-			out, err := b.q.Enqueue(t.Context(), queue.Insert{Kind: "work", Lane: "lane", DedupeKey: "key"})
+			out, err := b.Q.Enqueue(t.Context(), queue.Insert{Kind: "work", Lane: "lane", DedupeKey: "key"})
 			if err != nil {
 				t.Error(err)
 			}
@@ -146,23 +124,23 @@ func TestEnqueueOfManyTwinsAtOnceLeavesOne(t *testing.T) {
 		if first == 0 {
 			first = out.ID
 		}
-		equal(t, "id", out.ID, first)
+		queuetest.Equal(t, "id", out.ID, first)
 	}
-	equal(t, "jobs queued", fresh, 1)
+	queuetest.Equal(t, "jobs queued", fresh, 1)
 }
 
 func TestEnqueueTxIsUndoneWithItsTransaction(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
 	broken := errors.New("broken")
-	err := db.InTx(t.Context(), b.pool, func(tx pgx.Tx) error {
+	err := db.InTx(t.Context(), b.Pool, func(tx pgx.Tx) error {
 		if _, err := queue.EnqueueTx(t.Context(), tx, queue.Insert{Kind: "work", Lane: "lane"}); err != nil {
 			return err
 		}
 		return broken
 	})
-	b.is(err, broken)
-	equal(t, "claimed", len(b.claim(b.w, 1)), 0)
+	b.Is(err, broken)
+	queuetest.Equal(t, "claimed", len(b.Claim(b.W, 1)), 0)
 }
 
 func TestDecodeIsStrict(t *testing.T) {
@@ -174,7 +152,7 @@ func TestDecodeIsStrict(t *testing.T) {
 		var into args
 		err := queue.Job{ID: 5, Args: json.RawMessage(raw)}.Decode(&into)
 		if ok {
-			equal(t, raw, err, nil)
+			queuetest.Equal(t, raw, err, nil)
 			continue
 		}
 		failure, is := errors.AsType[*queue.Failure](err)
@@ -188,10 +166,10 @@ func TestDecodeIsStrict(t *testing.T) {
 func TestEndWakesWhatTheKeyHeldBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	b.enqueue(queue.Insert{ConcurrencyKey: "k"})
-	lease := b.one(b.w)
-	b.enqueue(queue.Insert{ConcurrencyKey: "k"})
-	heard := b.listen(queue.ChannelJobs)
-	b.no(b.complete(lease))
-	equal(t, "lane", heard().Payload, "lane")
+	b.Enqueue(queue.Insert{ConcurrencyKey: "k"})
+	lease := b.One(b.W)
+	b.Enqueue(queue.Insert{ConcurrencyKey: "k"})
+	heard := b.Listen()
+	b.No(b.complete(lease))
+	queuetest.Equal(t, "lane", heard().Payload, "lane")
 }

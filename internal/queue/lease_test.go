@@ -12,6 +12,7 @@ import (
 
 	"orch/internal/db"
 	"orch/internal/queue"
+	"orch/internal/queue/queuetest"
 	"orch/internal/queue/tally"
 )
 
@@ -60,17 +61,17 @@ func TestStaleEpochWritesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, queue.Config{})
-			old := b.running(queue.Insert{})
-			b.exec(`update jobs set state = 'queued', worker_id = null, lease_expires_at = null`) // somebody else's doing
-			fresh := b.one(b.w)
-			equal(t, "epoch", fresh.Job().Epoch, 2)
-			before := b.get(old.Job().ID)
-			b.is(writes(t.Context(), old)[name](), queue.ErrLeaseLost)
-			after := b.get(old.Job().ID)
-			equal(t, "row", dump(t, after), dump(t, before))
-			equal(t, "marked", old.Lost() || name == "release it", true)
-			equal(t, "child jobs and counters", b.count(`select (select count(*) from jobs where kind = 'child') + (select count(*) from counters)`), 0)
-			b.no(b.complete(fresh))
+			old := b.Running(queue.Insert{})
+			b.Exec(`update jobs set state = 'queued', worker_id = null, lease_expires_at = null`) // somebody else's doing
+			fresh := b.One(b.W)
+			queuetest.Equal(t, "epoch", fresh.Job().Epoch, 2)
+			before := b.Get(old.Job().ID)
+			b.Is(writes(t.Context(), old)[name](), queue.ErrLeaseLost)
+			after := b.Get(old.Job().ID)
+			queuetest.Equal(t, "row", dump(t, after), dump(t, before))
+			queuetest.Equal(t, "marked", old.Lost() || name == "release it", true)
+			queuetest.Equal(t, "child jobs and counters", b.Count(`select (select count(*) from jobs where kind = 'child') + (select count(*) from counters)`), 0)
+			b.No(b.complete(fresh))
 		})
 	}
 }
@@ -88,7 +89,7 @@ func dump(t *testing.T, job queue.Job) string {
 func TestMarkedLostRefusesByItself(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	lease := b.running(queue.Insert{})
+	lease := b.Running(queue.Insert{})
 	lease.MarkLost(nil)
 	over, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("no database may be asked"))
@@ -102,83 +103,83 @@ func TestMarkedLostRefusesByItself(t *testing.T) {
 	}
 	b.state(lease.Job().ID, queue.StateRunning)
 	// But it can be got rid of.
-	b.no(lease.Release(t.Context(), queue.Release{}))
-	equal(t, "attempt", b.state(lease.Job().ID, queue.StateQueued).Attempt, 0)
+	b.No(lease.Release(t.Context(), queue.Release{}))
+	queuetest.Equal(t, "attempt", b.state(lease.Job().ID, queue.StateQueued).Attempt, 0)
 }
 
 func TestTxIsFencedAtItsCommit(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	lease := b.running(queue.Insert{})
-	err := b.tx(lease, func(tx pgx.Tx) error {
+	lease := b.Running(queue.Insert{})
+	err := b.Tx(lease, func(tx pgx.Tx) error {
 		if err := tally.AddCounterTx(t.Context(), tx, "n", 1); err != nil {
 			return err
 		}
 		lease.MarkLost(queue.ErrStopping) // the grace is over while the transaction is open
 		return lease.CompleteTx(t.Context(), tx)
 	})
-	b.is(err, queue.ErrLeaseLost)
+	b.Is(err, queue.ErrLeaseLost)
 	b.state(lease.Job().ID, queue.StateRunning)
-	counters, err := tally.NewStore(b.pool).Counters(t.Context())
-	b.no(err)
-	equal(t, "counted", counters["n"], 0)
-	equal(t, "ended", lease.Ended(), false)
+	counters, err := tally.NewStore(b.Pool).Counters(t.Context())
+	b.No(err)
+	queuetest.Equal(t, "counted", counters["n"], 0)
+	queuetest.Equal(t, "ended", lease.Ended(), false)
 }
 
 func TestTxRenewsAndKeepsOthersOut(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	lease := b.running(queue.Insert{})
+	lease := b.Running(queue.Insert{})
 	id := lease.Job().ID
-	b.exec(`update jobs set lease_expires_at = now() - interval '1 hour' where id = $1`, id)
-	b.no(b.tx(lease, func(tx pgx.Tx) error {
+	b.Exec(`update jobs set lease_expires_at = now() - interval '1 hour' where id = $1`, id)
+	b.No(b.Tx(lease, func(tx pgx.Tx) error {
 		var ignored int64
-		err := b.pool.QueryRow(t.Context(), `select id from jobs where id = $1 for update skip locked`, id).Scan(&ignored)
-		b.is(err, pgx.ErrNoRows)
+		err := b.Pool.QueryRow(t.Context(), `select id from jobs where id = $1 for update skip locked`, id).Scan(&ignored)
+		b.Is(err, pgx.ErrNoRows)
 		var idle string
-		b.no(tx.QueryRow(t.Context(), `show idle_in_transaction_session_timeout`).Scan(&idle))
-		equal(t, "idle limit", idle, "15s")
+		b.No(tx.QueryRow(t.Context(), `show idle_in_transaction_session_timeout`).Scan(&idle))
+		queuetest.Equal(t, "idle limit", idle, "15s")
 		return nil
 	}))
-	within(t, "renewed", time.Until(*b.get(id).LeaseExpiresAt), 30*time.Second, 90*time.Second)
+	queuetest.Within(t, "renewed", time.Until(*b.Get(id).LeaseExpiresAt), 30*time.Second, 90*time.Second)
 	var idle string
-	b.no(b.pool.QueryRow(t.Context(), `show idle_in_transaction_session_timeout`).Scan(&idle))
-	equal(t, "idle limit outside", idle, "0")
+	b.No(b.Pool.QueryRow(t.Context(), `show idle_in_transaction_session_timeout`).Scan(&idle))
+	queuetest.Equal(t, "idle limit outside", idle, "0")
 }
 
 func TestTxIsUndone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	lease := b.running(queue.Insert{})
+	lease := b.Running(queue.Insert{})
 	broken := errors.New("broken")
 	end := func(tx pgx.Tx) error { return lease.CompleteTx(t.Context(), tx) }
-	b.is(b.tx(lease, func(tx pgx.Tx) error { b.no(end(tx)); return broken }), broken)
-	equal(t, "ended", lease.Ended(), false)
+	b.Is(b.Tx(lease, func(tx pgx.Tx) error { b.No(end(tx)); return broken }), broken)
+	queuetest.Equal(t, "ended", lease.Ended(), false)
 	func() {
-		defer func() { equal(t, "panic", recover(), any("broken")) }()
-		_ = b.tx(lease, func(tx pgx.Tx) error { b.no(end(tx)); panic("broken") })
+		defer func() { queuetest.Equal(t, "panic", recover(), any("broken")) }()
+		_ = b.Tx(lease, func(tx pgx.Tx) error { b.No(end(tx)); panic("broken") })
 	}()
-	equal(t, "ended", lease.Ended(), false)
-	b.no(b.tx(lease, end))
-	equal(t, "ended", lease.Ended(), true)
-	equal(t, "outcome", lease.Outcome(), queue.OutcomeSucceeded)
+	queuetest.Equal(t, "ended", lease.Ended(), false)
+	b.No(b.Tx(lease, end))
+	queuetest.Equal(t, "ended", lease.Ended(), true)
+	queuetest.Equal(t, "outcome", lease.Outcome(), queue.OutcomeSucceeded)
 	b.state(lease.Job().ID, queue.StateSucceeded)
-	b.is(b.tx(lease, end), queue.ErrEnded)
+	b.Is(b.Tx(lease, end), queue.ErrEnded)
 }
 
 func TestEndNeedsItsOwnTxAndHappensOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	lease, other := b.running(queue.Insert{}), b.running(queue.Insert{})
-	b.is(db.InTx(t.Context(), b.pool, func(tx pgx.Tx) error { return lease.CompleteTx(t.Context(), tx) }), queue.ErrNotFenced)
-	b.is(b.tx(other, func(tx pgx.Tx) error { return lease.CompleteTx(t.Context(), tx) }), queue.ErrNotFenced)
-	b.is(b.tx(other, func(tx pgx.Tx) error { return lease.PinTx(t.Context(), tx, uuid.New()) }), queue.ErrNotFenced)
-	b.is(b.tx(lease, func(tx pgx.Tx) error {
-		b.no(lease.CompleteTx(t.Context(), tx))
+	lease, other := b.Running(queue.Insert{}), b.Running(queue.Insert{})
+	b.Is(db.InTx(t.Context(), b.Pool, func(tx pgx.Tx) error { return lease.CompleteTx(t.Context(), tx) }), queue.ErrNotFenced)
+	b.Is(b.Tx(other, func(tx pgx.Tx) error { return lease.CompleteTx(t.Context(), tx) }), queue.ErrNotFenced)
+	b.Is(b.Tx(other, func(tx pgx.Tx) error { return lease.PinTx(t.Context(), tx, uuid.New()) }), queue.ErrNotFenced)
+	b.Is(b.Tx(lease, func(tx pgx.Tx) error {
+		b.No(lease.CompleteTx(t.Context(), tx))
 		return lease.FailTx(t.Context(), tx, queue.Failure{})
 	}), queue.ErrEnded)
-	b.is(b.tx(lease, func(tx pgx.Tx) error {
-		b.no(lease.CompleteTx(t.Context(), tx))
+	b.Is(b.Tx(lease, func(tx pgx.Tx) error {
+		b.No(lease.CompleteTx(t.Context(), tx))
 		return lease.PinTx(t.Context(), tx, uuid.New())
 	}), queue.ErrEnded)
 	b.state(lease.Job().ID, queue.StateRunning)
@@ -187,26 +188,26 @@ func TestEndNeedsItsOwnTxAndHappensOnce(t *testing.T) {
 func TestPinAndProcess(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	lease := b.running(queue.Insert{})
+	lease := b.Running(queue.Insert{})
 	run := uuid.New()
-	b.no(b.tx(lease, func(tx pgx.Tx) error {
-		b.no(lease.PinTx(t.Context(), tx, run))
+	b.No(b.Tx(lease, func(tx pgx.Tx) error {
+		b.No(lease.PinTx(t.Context(), tx, run))
 		return lease.ProcessTx(t.Context(), tx, 4711, 99)
 	}))
-	for _, job := range []queue.Job{b.get(lease.Job().ID), lease.Job()} {
-		equal(t, "run", *job.RunID, run)
-		equal(t, "root", *job.PinnedRoot, b.w.RootID)
-		equal(t, "pid", *job.PID, 4711)
-		equal(t, "started", *job.PIDStartedAt, 99)
+	for _, job := range []queue.Job{b.Get(lease.Job().ID), lease.Job()} {
+		queuetest.Equal(t, "run", *job.RunID, run)
+		queuetest.Equal(t, "root", *job.PinnedRoot, b.W.RootID)
+		queuetest.Equal(t, "pid", *job.PID, 4711)
+		queuetest.Equal(t, "started", *job.PIDStartedAt, 99)
 	}
-	b.is(b.tx(lease, func(tx pgx.Tx) error { b.no(lease.UnpinTx(t.Context(), tx)); return errors.ErrUnsupported }), errors.ErrUnsupported)
-	equal(t, "still pinned", *lease.Job().RunID, run)
-	b.no(b.tx(lease, func(tx pgx.Tx) error { return lease.UnpinTx(t.Context(), tx) }))
-	for _, job := range []queue.Job{b.get(lease.Job().ID), lease.Job()} {
-		equal(t, "run", job.RunID == nil, true)
-		equal(t, "root, where the run's work is", *job.PinnedRoot, b.w.RootID)
+	b.Is(b.Tx(lease, func(tx pgx.Tx) error { b.No(lease.UnpinTx(t.Context(), tx)); return errors.ErrUnsupported }), errors.ErrUnsupported)
+	queuetest.Equal(t, "still pinned", *lease.Job().RunID, run)
+	b.No(b.Tx(lease, func(tx pgx.Tx) error { return lease.UnpinTx(t.Context(), tx) }))
+	for _, job := range []queue.Job{b.Get(lease.Job().ID), lease.Job()} {
+		queuetest.Equal(t, "run", job.RunID == nil, true)
+		queuetest.Equal(t, "root, where the run's work is", *job.PinnedRoot, b.W.RootID)
 	}
-	equal(t, "the worker's pid again", *b.get(lease.Job().ID).PID, b.w.PID)
+	queuetest.Equal(t, "the worker's pid again", *b.Get(lease.Job().ID).PID, b.W.PID)
 }
 
 func TestCausesOfAHandlersContext(t *testing.T) {
@@ -221,19 +222,19 @@ func TestCausesOfAHandlersContext(t *testing.T) {
 		"cancel":   {func(l *queue.Lease) { l.RequestCancel() }, queue.ErrCancelRequested},
 		"first":    {func(l *queue.Lease) { l.RequestCancel(); l.MarkLost(nil) }, queue.ErrCancelRequested},
 	} {
-		early, late := b.running(queue.Insert{}), b.running(queue.Insert{})
+		early, late := b.Running(queue.Insert{}), b.Running(queue.Insert{})
 		ctx, cancel := early.Context(t.Context())
 		c.do(early)
-		equal(t, name, context.Cause(ctx), c.want)
+		queuetest.Equal(t, name, context.Cause(ctx), c.want)
 		cancel(nil)
 		c.do(late)
 		ctx, cancel = late.Context(t.Context())
-		equal(t, name+" before there was one", context.Cause(ctx), c.want)
+		queuetest.Equal(t, name+" before there was one", context.Cause(ctx), c.want)
 		cancel(nil)
 	}
-	lease := b.running(queue.Insert{})
+	lease := b.Running(queue.Insert{})
 	lease.BeginStop()
 	lease.BeginStop()
 	<-lease.Stopping()
-	equal(t, "a stop ends nothing yet", lease.Lost(), false)
+	queuetest.Equal(t, "a stop ends nothing yet", lease.Lost(), false)
 }

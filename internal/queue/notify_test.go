@@ -5,33 +5,34 @@ import (
 
 	"orch/internal/queue"
 	"orch/internal/queue/bulk"
+	"orch/internal/queue/queuetest"
 )
 
 // While the server's notification queue is full nobody is woken, and everything is written all the same.
 func TestFullNotificationQueueKeepsNothingFromBeingWritten(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	heard := listen(t, b)
+	heard := b.Listen()
 	usage := func(share string) {
-		b.exec(`create or replace function public.pg_notification_queue_usage() returns float8 language sql as 'select ` + share + `::float8'`)
+		b.Exec(`create or replace function public.pg_notification_queue_usage() returns float8 language sql as 'select ` + share + `::float8'`)
 	}
 	usage("0.9")
-	b.exec(`do $$ begin execute format('alter database %I set search_path = public, pg_catalog', current_database()); end $$`)
-	b.pool.Reset()
+	b.Exec(`do $$ begin execute format('alter database %I set search_path = public, pg_catalog', current_database()); end $$`)
+	b.Pool.Reset()
 	many := func(lane string) {
 		t.Helper()
-		queued, err := bulk.EnqueueMany(t.Context(), b.pool, []queue.Insert{
+		queued, err := bulk.EnqueueMany(t.Context(), b.Pool, []queue.Insert{
 			{Kind: "work", Lane: lane, ConcurrencyKey: "key"}, {Kind: "work", Lane: lane, ConcurrencyKey: "key"},
 		})
-		b.no(err)
-		equal(t, "queued", queued, 2)
+		b.No(err)
+		queuetest.Equal(t, "queued", queued, 2)
 	}
 	many("lane")
-	b.no(b.release(b.one(b.w), queue.Release{}))
-	b.no(newEnding(b, 0).Complete(t.Context(), b.one(b.w)))
-	b.no(b.complete(b.one(b.w)))
-	equal(t, "total", b.succeeded(), 2)
+	b.No(b.release(b.One(b.W), queue.Release{}))
+	b.No(newEnding(b, 0).Complete(t.Context(), b.One(b.W)))
+	b.No(b.complete(b.One(b.W)))
+	queuetest.Equal(t, "total", b.succeeded(), 2)
 	usage("0.1")
 	many("room again")
-	equal(t, "the first that is heard", heard(), "room again")
+	queuetest.Equal(t, "the first that is heard", heard().Payload, "room again")
 }

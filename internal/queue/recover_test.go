@@ -15,33 +15,33 @@ import (
 func TestKeyOfACrashLoopIsFreedAloud(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	l := b.running(queue.Insert{ConcurrencyKey: "k"})
-	b.enqueue(queue.Insert{ConcurrencyKey: "k"})
-	b.exec(`update jobs set recoveries = 5 where id = $1`, l.Job().ID)
-	next := b.listen(queue.ChannelJobs)
-	jobs, err := queuetest.TakeHeld(t.Context(), b.pool, b.q, b.w.ID)
-	b.no(err)
-	equal(t, "state", jobs[0].State, queue.StateFailed)
-	equal(t, "woken lane", next().Payload, "lane")
+	l := b.Running(queue.Insert{ConcurrencyKey: "k"})
+	b.Enqueue(queue.Insert{ConcurrencyKey: "k"})
+	b.Exec(`update jobs set recoveries = 5 where id = $1`, l.Job().ID)
+	next := b.Listen()
+	jobs, err := queuetest.TakeHeld(t.Context(), b.Pool, b.Q, b.W.ID)
+	b.No(err)
+	queuetest.Equal(t, "state", jobs[0].State, queue.StateFailed)
+	queuetest.Equal(t, "woken lane", next().Payload, "lane")
 }
 
 // Somebody wanted the job cancelled, and gets that, however the last attempt ended.
 func TestCancelledJobDoesNotEndAsFailed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	dead, last := b.running(queue.Insert{}), b.running(queue.Insert{MaxAttempts: 1})
-	b.exec(`update jobs set recoveries = 5 where id = $1`, dead.Job().ID)
+	dead, last := b.Running(queue.Insert{}), b.Running(queue.Insert{MaxAttempts: 1})
+	b.Exec(`update jobs set recoveries = 5 where id = $1`, dead.Job().ID)
 	for _, l := range []*queue.Lease{dead, last} {
-		_, err := b.q.Cancel(t.Context(), l.Job().ID)
-		b.no(err)
+		_, err := b.Q.Cancel(t.Context(), l.Job().ID)
+		b.No(err)
 	}
-	b.no(b.tx(last, func(tx pgx.Tx) error {
+	b.No(b.Tx(last, func(tx pgx.Tx) error {
 		state, err := last.RetryTx(t.Context(), tx, queue.Failure{Code: "broken"})
-		equal(t, "retried", state, queue.StateCancelled)
+		queuetest.Equal(t, "retried", state, queue.StateCancelled)
 		return err
 	}))
-	_, err := queuetest.TakeHeld(t.Context(), b.pool, b.q, b.w.ID)
-	b.no(err)
+	_, err := queuetest.TakeHeld(t.Context(), b.Pool, b.Q, b.W.ID)
+	b.No(err)
 	b.state(dead.Job().ID, queue.StateCancelled)
 	b.state(last.Job().ID, queue.StateCancelled)
 }
@@ -50,15 +50,15 @@ func TestCancelledJobDoesNotEndAsFailed(t *testing.T) {
 func TestLockedRowKeepsNoOtherFromRecovery(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{QueryTimeout: time.Hour})
-	locked, other := b.running(queue.Insert{}), b.running(queue.Insert{})
+	locked, other := b.Running(queue.Insert{}), b.Running(queue.Insert{})
 	unlock := b.lock(locked.Job().ID)
-	jobs, err := queuetest.TakeHeld(t.Context(), b.pool, b.q, b.w.ID)
-	equal(t, "error", db.Code(err), db.CodeLock)
-	equal(t, "recovered", len(jobs), 1)
+	jobs, err := queuetest.TakeHeld(t.Context(), b.Pool, b.Q, b.W.ID)
+	queuetest.Equal(t, "error", db.Code(err), db.CodeLock)
+	queuetest.Equal(t, "recovered", len(jobs), 1)
 	b.state(other.Job().ID, queue.StateQueued)
 	unlock()
-	_, err = queuetest.TakeHeld(t.Context(), b.pool, b.q, b.w.ID)
-	b.no(err)
+	_, err = queuetest.TakeHeld(t.Context(), b.Pool, b.Q, b.W.ID)
+	b.No(err)
 	b.state(locked.Job().ID, queue.StateQueued)
 }
 
@@ -66,25 +66,25 @@ func TestLockedRowKeepsNoOtherFromRecovery(t *testing.T) {
 func TestClaimLooksAtManyKeysOfOthers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	b.running(queue.Insert{ConcurrencyKey: "busy"})
-	b.exec(`insert into jobs (kind, lane, max_attempts, concurrency_key) select 'unhandled', 'lane', 3, 'k' || n from generate_series(1, 300) n`)
-	b.exec(`insert into jobs (kind, lane, max_attempts, concurrency_key, run_at) select 'work', 'lane', 3, 'busy', now() - interval '1 hour' from generate_series(1, 600) n`)
-	id := b.enqueue(queue.Insert{ConcurrencyKey: "z free"})
-	leases, err := b.q.Claim(t.Context(), queue.ClaimRequest{Worker: b.w, Lane: "lane", Kinds: []string{"work"}, Limit: 5})
-	b.no(err)
-	equal(t, "claimed", len(leases), 1)
-	equal(t, "the free one", leases[0].Job().ID, id)
+	b.Running(queue.Insert{ConcurrencyKey: "busy"})
+	b.Exec(`insert into jobs (kind, lane, max_attempts, concurrency_key) select 'unhandled', 'lane', 3, 'k' || n from generate_series(1, 300) n`)
+	b.Exec(`insert into jobs (kind, lane, max_attempts, concurrency_key, run_at) select 'work', 'lane', 3, 'busy', now() - interval '1 hour' from generate_series(1, 600) n`)
+	id := b.Enqueue(queue.Insert{ConcurrencyKey: "z free"})
+	leases, err := b.Q.Claim(t.Context(), queue.ClaimRequest{Worker: b.W, Lane: "lane", Kinds: []string{"work"}, Limit: 5})
+	b.No(err)
+	queuetest.Equal(t, "claimed", len(leases), 1)
+	queuetest.Equal(t, "the free one", leases[0].Job().ID, id)
 }
 
 // A row that somebody keeps locked is no reason to claim again and again; one that another claimer was faster at is.
 func TestLockedRowIsNotClaimedAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, queue.Config{})
-	unlock := b.lock(b.enqueue(queue.Insert{}))
+	unlock := b.lock(b.Enqueue(queue.Insert{}))
 	defer unlock()
-	equal(t, "claimed", len(b.claim(b.w, 5)), 0)
-	equal(t, "again after", b.q.LookAgain(b.w.ID, "lane"), 0)
-	b.enqueue(queue.Insert{})
-	equal(t, "claimed", len(b.claim(b.w, 5)), 1)
-	equal(t, "again soon", b.q.LookAgain(b.w.ID, "lane") > 0, true)
+	queuetest.Equal(t, "claimed", len(b.Claim(b.W, 5)), 0)
+	queuetest.Equal(t, "again after", b.Q.LookAgain(b.W.ID, "lane"), 0)
+	b.Enqueue(queue.Insert{})
+	queuetest.Equal(t, "claimed", len(b.Claim(b.W, 5)), 1)
+	queuetest.Equal(t, "again soon", b.Q.LookAgain(b.W.ID, "lane") > 0, true)
 }

@@ -14,9 +14,8 @@ func TestServerRestartLosesNoEndAndDoublesNone(t *testing.T) {
 	t.Parallel()
 	server := testdb.NewServer(t)
 	proxy := queuetest.NewProxy(t, server.ConnConfig())
-	b := &bench{t: t, pool: queuetest.Pool(t, server.ConnConfig())}
-	b.q = queue.New(queuetest.Pool(t, proxy.Config()), queue.Config{QueryTimeout: 5 * time.Second})
-	b.w = b.worker(queuetest.Root(t, b.pool))
+	pool := queuetest.Pool(t, server.ConnConfig())
+	b := benchOn(t, pool, queuetest.Pool(t, proxy.Config()), queuetest.Root(t, pool), queue.Config{QueryTimeout: 5 * time.Second})
 	all := b.runningMany(12, queue.Insert{})
 	before, middle, unanswered, undone := all[:3], all[3:6], all[6:9], all[9:]
 	b.beat(all...)
@@ -28,7 +27,7 @@ func TestServerRestartLosesNoEndAndDoublesNone(t *testing.T) {
 	}{{queuetest.DieAfter, unanswered}, {queuetest.DieBefore, undone}} {
 		proxy.Set(c.mode, commit)
 		for _, err := range e.together(c.batch...) {
-			b.is(err, queue.ErrUnavailable)
+			b.Is(err, queue.ErrUnavailable)
 		}
 		proxy.Set(queuetest.Pass, "")
 	}
@@ -38,25 +37,25 @@ func TestServerRestartLosesNoEndAndDoublesNone(t *testing.T) {
 	b.untilWaiting()
 	server.Stop(t)
 	for _, err := range queuetest.Wait(t, "answers", told) {
-		b.is(err, queue.ErrUnavailable)
+		b.Is(err, queue.ErrUnavailable)
 	}
 	for _, err := range e.together(before...) {
-		b.is(err, queue.ErrUnavailable)
+		b.Is(err, queue.ErrUnavailable)
 	}
-	if _, err := b.q.Beat(t.Context(), b.w, all); err == nil {
+	if _, err := b.Q.Beat(t.Context(), b.W, all); err == nil {
 		t.Fatal("a beat without a server")
 	}
 	for _, l := range all {
-		equal(t, "ended or lost", l.Ended() || l.Lost(), false)
+		queuetest.Equal(t, "ended or lost", l.Ended() || l.Lost(), false)
 	}
 
 	server.Start(t)
 	queuetest.Until(t, "a beat comes through", func() bool {
-		beat, err := b.q.Beat(t.Context(), b.w, all)
-		equal(t, "lost or orphans", len(beat.Lost)+beat.Orphans, 0)
+		beat, err := b.Q.Beat(t.Context(), b.W, all)
+		queuetest.Equal(t, "lost or orphans", len(beat.Lost)+beat.Orphans, 0)
 		return err == nil
 	})
-	queuetest.Until(t, "the pool has found out", func() bool { return b.pool.Ping(t.Context()) == nil })
+	queuetest.Until(t, "the pool has found out", func() bool { return b.Pool.Ping(t.Context()) == nil })
 	b.allNo(e.together(all...))
 	b.endedOnce(all...)
 }

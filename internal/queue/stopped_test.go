@@ -52,7 +52,7 @@ func TestStoppedProcessWritesNothingWhenItGoesOn(t *testing.T) {
 	names := lateWrites()
 	byName := map[string]int64{}
 	for _, name := range names {
-		byName[name] = b.enqueue(queue.Insert{})
+		byName[name] = b.Enqueue(queue.Insert{})
 	}
 	child := startChild(t, b)
 	child.waitFor("claimed")
@@ -64,19 +64,19 @@ func TestStoppedProcessWritesNothingWhenItGoesOn(t *testing.T) {
 	queuetest.Until(t, "it is stopped", child.stopped)
 	unlock()
 
-	other := b.worker(b.w.RootID)
+	other := b.worker(b.W.RootID)
 	queuetest.Until(t, "its leases have run out", func() bool {
-		if _, err := queuetest.TakeExpired(t.Context(), b.pool, b.q); db.Code(err) != db.CodeLock { // then the next time
-			b.no(err)
+		if _, err := queuetest.TakeExpired(t.Context(), b.Pool, b.Q); db.Code(err) != db.CodeLock { // then the next time
+			b.No(err)
 		}
-		return b.count(`select count(*) from jobs where state = 'running'`) == 0
+		return b.Count(`select count(*) from jobs where state = 'running'`) == 0
 	})
-	taken := b.claim(other, len(names))
-	equal(t, "taken over", len(taken), len(names))
+	taken := b.Claim(other, len(names))
+	queuetest.Equal(t, "taken over", len(taken), len(names))
 	for n, l := range taken {
-		equal(t, "epoch", l.Job().Epoch, 2)
+		queuetest.Equal(t, "epoch", l.Job().Epoch, 2)
 		if n%2 == 0 {
-			b.no(b.complete(l))
+			b.No(b.complete(l))
 		}
 	}
 	before := b.rows()
@@ -87,20 +87,20 @@ func TestStoppedProcessWritesNothingWhenItGoesOn(t *testing.T) {
 		child.waitFor(name + ": " + queue.ErrLeaseLost.Error())
 	}
 	child.waitFor("done")
-	equal(t, "rows", b.rows(), before)
-	equal(t, "child jobs and counters", b.count(`select (select count(*) from jobs where kind = 'child') + (select count(*) from counters)`), 0)
-	equal(t, "total", b.succeeded(), (len(names)+1)/2)
+	queuetest.Equal(t, "rows", b.rows(), before)
+	queuetest.Equal(t, "child jobs and counters", b.Count(`select (select count(*) from jobs where kind = 'child') + (select count(*) from counters)`), 0)
+	queuetest.Equal(t, "total", b.succeeded(), (len(names)+1)/2)
 	for n, l := range taken {
 		if n%2 == 1 {
-			b.no(b.complete(l))
+			b.No(b.complete(l))
 		}
 	}
 }
 
 // rows is the whole table as text.
 func (b *bench) rows() (text string) {
-	b.t.Helper()
-	b.no(b.pool.QueryRow(b.t.Context(), `select string_agg(j::text, E'\n' order by id) from jobs j`).Scan(&text))
+	b.T.Helper()
+	b.No(b.Pool.QueryRow(b.T.Context(), `select string_agg(j::text, E'\n' order by id) from jobs j`).Scan(&text))
 	return text
 }
 
@@ -113,11 +113,10 @@ func beStopped(t *testing.T, url string, root uuid.UUID) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	b := &bench{t: t, pool: pool, q: queue.New(pool, queue.Config{LeaseTTL: 2 * time.Second})}
-	b.w = b.worker(root)
+	b := benchOn(t, pool, pool, root, queue.Config{LeaseTTL: 2 * time.Second})
 	names := lateWrites()
 	leases := map[string]*queue.Lease{}
-	for n, l := range b.claim(b.w, len(names)) {
+	for n, l := range b.Claim(b.W, len(names)) {
 		leases[names[n]] = l
 	}
 	in := bufio.NewReader(os.Stdin)
@@ -145,7 +144,7 @@ func beStopped(t *testing.T, url string, root uuid.UUID) {
 	<-inTx
 	go func() {
 		l := leases[batchName]
-		err := queue.NewCompleter(b.q, b.w, func() int { return 0 }).Complete(ctx, l)
+		err := queue.NewCompleter(b.Q, b.W, func() int { return 0 }).Complete(ctx, l)
 		results <- [2]string{batchName, insisting(ctx, err, l)}
 	}()
 	say("writing")
@@ -154,7 +153,7 @@ func beStopped(t *testing.T, url string, root uuid.UUID) {
 	for _, name := range slices.Sorted(maps.Keys(writes(ctx, nil))) {
 		say(name + ": " + verdict(writes(ctx, leases[name])[name]()))
 	}
-	beat, err := b.q.Beat(ctx, b.w, []*queue.Lease{leases[beatName]})
+	beat, err := b.Q.Beat(ctx, b.W, []*queue.Lease{leases[beatName]})
 	if err == nil && len(beat.Lost) == 1 {
 		err = queue.ErrLeaseLost
 	}
@@ -198,15 +197,15 @@ type child struct {
 func startChild(t *testing.T, b *bench) *child {
 	t.Helper()
 	exe, err := os.Executable()
-	b.no(err)
+	b.No(err)
 	cmd := exec.Command(exe, "-test.run=^"+t.Name()+"$", "-test.timeout=5m")
-	cmd.Env = append(os.Environ(), stoppedURL+"="+testdb.URL(testdb.ConnConfig(b.pool)), stoppedRoot+"="+b.w.RootID.String())
+	cmd.Env = append(os.Environ(), stoppedURL+"="+testdb.URL(testdb.ConnConfig(b.Pool)), stoppedRoot+"="+b.W.RootID.String())
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
-	b.no(err)
+	b.No(err)
 	stdout, err := cmd.StdoutPipe()
-	b.no(err)
-	b.no(cmd.Start())
+	b.No(err)
+	b.No(cmd.Start())
 	c := &child{t: t, cmd: cmd, stdin: stdin, said: make(chan string, 100)}
 	read := make(chan struct{})
 	go func() {

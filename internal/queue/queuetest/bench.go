@@ -133,14 +133,19 @@ func (b *Bench) Get(id int64) queue.Job {
 	return job
 }
 
-// Listen returns what waits for the next notification that a lane has a job.
-func (b *Bench) Listen() (next func() *pgconn.Notification) {
+// Listen returns what waits for the next notification of some channels: without any, that a lane has a job.
+func (b *Bench) Listen(channels ...string) (next func() *pgconn.Notification) {
 	b.T.Helper()
 	conn, err := pgx.ConnectConfig(b.T.Context(), b.Pool.Config().ConnConfig)
 	b.No(err)
 	b.T.Cleanup(func() { _ = conn.Close(context.WithoutCancel(b.T.Context())) })
-	_, err = conn.Exec(b.T.Context(), "listen "+queue.ChannelJobs)
-	b.No(err)
+	if len(channels) == 0 {
+		channels = []string{queue.ChannelJobs}
+	}
+	for _, channel := range channels {
+		_, err = conn.Exec(b.T.Context(), "listen "+channel)
+		b.No(err)
+	}
 	return func() *pgconn.Notification {
 		b.T.Helper()
 		ctx, cancel := context.WithTimeout(b.T.Context(), patience)
