@@ -10,9 +10,10 @@
 //
 // A service isn't expected to return before it is told to stop. When it returns or panics all the same, that is
 // logged, counted, and it starts again after a pause that doubles from BackoffMin to BackoffMax; a service that was
-// healthy for HealthyAfter starts with the smallest pause again, and its snapshot shows its last error no more. Neither its siblings nor the process notice. The
-// exceptions are an Essential service, whose end is the end of the lifespan, and a MustStart one, for which that holds
-// until it is ready for the first time. OnRestart is told of each new life: a daemon that ends again and again needs a person.
+// healthy for HealthyAfter starts with the smallest pause again, and its snapshot shows its last error no more. Neither
+// its siblings nor the process notice. The exceptions are an Essential service, whose end is the end of the lifespan, and
+// a MustStart one, for which that holds until it is ready for the first time. OnRestart is told of each new life: a daemon
+// that ends again and again needs a person.
 //
 // That protects against a bug in a daemon's loop. One unit of a daemon's work (a job, a lease, a repair) goes through
 // Guard, so that one bad unit costs that unit only and the pass goes on.

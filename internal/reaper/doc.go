@@ -63,10 +63,10 @@
 // [Reaper.FirstTick] is all that a worker's first claim waits for: it acts on dead processes only, and ends nothing. With the
 // reaper switched off it is all that there is ([Reaper.Release]): repeated until it was done once, then never again. All other
 // parts come with each [Reaper.Tick]: the jobs by pages, workers that are gone, hosts, what ends take time, ends of runs that
-// nobody watches. Each part, and in it each job, is guarded: neither a panic nor an error with one keeps the others waiting. An error is
-// an outcome, named once per change, and tried again at the next tick.
+// nobody watches. Each part, and in it each job, is guarded: neither a panic nor an error with one keeps the others waiting.
+// An error is an outcome, named once per change, and tried again at the next tick.
 //
-// Merge leases of dead holders are no part of it. Package app frees them at the start and at the reaper's interval in a service of its
-// own, lease_reclaim, which has its own switch and goes on with the reaper off. Before each of its passes it calls FirstTick, unless the
-// reaper is off: then the dead holder's job is in line again when the first in line is woken.
+// Merge leases of dead holders are no part of it. Package app frees them at the start and at the reaper's interval in a
+// service of its own, lease_reclaim, which has its own switch and goes on with the reaper off. Before each of its passes it
+// calls FirstTick, unless the reaper is off: then the dead holder's job is in line again when the first in line is woken.
 package reaper

@@ -54,18 +54,35 @@ func (l *Local) writeOnce(ctx context.Context, r *repository, stdin []byte, args
 // share waits for who has the lock alone, which looks at one file only. Where files can't be locked no lock file is ever taken
 // away, and nobody needs to share.
 func share(ctx context.Context, lock *os.File) error {
-	const pause, patience = 5 * time.Millisecond, 5 * time.Second
+	err := flock(ctx, lock, unix.LOCK_SH, 5*time.Second)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		p := problem.New(forge.CodeLocked, "end or continue the process of orch that is stopped there", "%s is held", lock.Name())
+		p.Retry = true
+		return p
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	default:
+		return nil
+	}
+}
+
+// alone says whether the lock could be had alone. It takes a moment: a process that any thread of this one has just forked shares
+// its locks until it becomes another program.
+func alone(ctx context.Context, lock *os.File) bool {
+	return flock(ctx, lock, unix.LOCK_EX, time.Second) == nil
+}
+
+// flock asks for a lock until it is had, or patience or ctx is over: EWOULDBLOCK when others have it.
+func flock(ctx context.Context, lock *os.File, how int, patience time.Duration) error {
+	const pause = 5 * time.Millisecond
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
 	for end := time.Now().Add(patience); ; {
-		err := unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return nil
-		}
-		if time.Now().After(end) {
-			p := problem.New(forge.CodeLocked, "end or continue the process of orch that is stopped there", "%s is held", lock.Name())
-			p.Retry = true
-			return p
+		err := unix.Flock(int(lock.Fd()), how|unix.LOCK_NB)
+		held := errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR)
+		if !held || time.Now().After(end) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -121,25 +138,6 @@ func (l *Local) removeStale(ctx context.Context, r *repository, path string) boo
 	}
 	l.log.WarnContext(ctx, "stale git lock removed: the git of orch that had it died", slog.String("path", path))
 	return true
-}
-
-// alone takes the lock for itself, if that can be had soon: a process that was just forked, by whatever thread of this one, has
-// each lock of its parent until it becomes another program.
-func alone(ctx context.Context, lock *os.File) bool {
-	const pause, patience = 5 * time.Millisecond, time.Second
-	ticker := time.NewTicker(pause)
-	defer ticker.Stop()
-	for end := time.Now().Add(patience); ; {
-		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil || time.Now().After(end) || !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return err == nil
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-ticker.C:
-		}
-	}
 }
 
 // ours says whether a file is below refs/orch, without a link on the way.

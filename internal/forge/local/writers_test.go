@@ -1,9 +1,11 @@
 package local_test
 
 import (
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -56,6 +58,60 @@ func TestLockFilesThatOrchsDeadGitLeftAreTakenAway(t *testing.T) {
 	lock = leaveLock(t, f, head)
 	if err := f.local.Unpublish(t.Context(), f.repo, head); err != nil || there(lock) {
 		t.Errorf("unpublish: %v", err)
+	}
+}
+
+// Whoever shares the writers' lock for a moment longer than the git that died, as a process that was just forked does, keeps no lock
+// file in the way.
+func TestLockFileIsTakenAwayOnceNobodySharesTheLock(t *testing.T) {
+	t.Parallel()
+	f := setup(t, testgit.NewBare(t, map[string]string{"a": "1\n"}))
+	path := filepath.Join(f.target.Dir, "orch-writers")
+	forked, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = forked.Close() }()
+	if err := unix.Flock(int(forked.Fd()), unix.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	opened := opensOf(t, path)
+	lock := leaveLock(t, f, gateRef)
+	claimed := make(chan error, 1)
+	go func() { claimed <- f.local.Claim(t.Context(), f.repo, "main", forge.Claim{Owner: "one", Epoch: 3}) }()
+	opened() // by the git that meets the lock file
+	opened() // by who looks whether its owner lives
+	if err := forked.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-claimed; err != nil || there(lock) {
+		t.Error(err)
+	}
+}
+
+// opensOf returns what waits for the next opening of a file. What closes it is watched too, since equal events in a row are one.
+func opensOf(t *testing.T, path string) (next func()) {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := os.NewFile(uintptr(fd), "inotify")
+	t.Cleanup(func() { _ = watch.Close() })
+	if _, err := unix.InotifyAddWatch(fd, path, unix.IN_OPEN|unix.IN_CLOSE); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		var event [unix.SizeofInotifyEvent]byte // of a file, so without a name
+		for binary.NativeEndian.Uint32(event[4:])&unix.IN_OPEN == 0 {
+			if err := watch.SetReadDeadline(time.Now().Add(4 * time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := watch.Read(event[:]); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 
